@@ -190,7 +190,7 @@ func unknownCommand(in *cobra.Command, name string, names ...string) error {
 	return f.SetHint("%s --help lists all commands", in.CommandPath())
 }
 
-// argsError explains that a command does not take this number of arguments.
+// argsError explains that a command does not accept this number of arguments.
 func argsError(cmd *cobra.Command, args []string, err error) error {
 	var f *Fault
 	switch {

@@ -90,7 +90,7 @@ func (f *File) Table(name string) (*File, bool) {
 	return &File{f.path, f.prefix + name + ".", values, f.lines}, ok
 }
 
-// Keys returns the keys of the file, or of the section, in the order of their lines.
+// Keys returns the keys of the file or section, sorted by line.
 func (f *File) Keys() []string {
 	var keys []string
 	for k := range f.values {

@@ -19,7 +19,7 @@ func IsTerminal(to any) bool {
 // HasColours reports whether output may have colours.
 func HasColours(to any) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
 
-// Width returns the width of one line of text on a screen, on which escape sequences have no width.
+// Width returns how many columns a line of text takes on a screen. Escape sequences take none.
 func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 // Truncate shortens text that is wider than width, with an ellipsis.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestAddressAsBrowserShowsIt: an address may be written as a browser shows it, and the health
-// check takes the same text.
+// check accepts the same text.
 func TestAddressAsBrowserShowsIt(t *testing.T) {
 	const free = "127.0.0.1:0"
 	for _, given := range []string{free, "http://" + free, "http://" + free + "/"} {

@@ -241,7 +241,7 @@ func (g *Guard) leaveGroup() {
 	}
 }
 
-// ownerOf returns the owner of the processes of one command.
+// ownerOf returns the owner of a command's processes.
 func (g *Guard) ownerOf(name string) string {
 	if name == "" {
 		return g.owner

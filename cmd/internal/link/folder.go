@@ -51,7 +51,7 @@ func makeFolder() (*socketFolder, error) {
 	return f, nil
 }
 
-// socket returns the address of one of its sockets.
+// socket returns the address of the folder's socket with this name.
 func (f *socketFolder) socket(name string) string { return "unix:" + filepath.Join(f.dir, name) }
 
 // remove removes the folder and the files that belong to it, the mark last.

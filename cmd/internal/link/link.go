@@ -39,7 +39,7 @@ type Config struct {
 	// for ten seconds.
 	Lease time.Duration
 	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them turns TLS on.
-	// TLSPrefix is the prefix of the names of these options.
+	// TLSPrefix is how the names of these options begin.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
 	// OnNotice is called with the events of connections. side is SubmitterSide or the name of a

@@ -128,7 +128,7 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	return nil
 }
 
-// readSetting returns the value of an expression of settings; "" if the server does not have one of
+// readSetting returns the value of an expression with settings, or "" if the server lacks one of
 // them.
 func readSetting(ctx context.Context, conn driver.Conn, expression string) (string, error) {
 	value, err := queryText(ctx, conn, "SELECT CONCAT("+expression+")")

@@ -25,8 +25,8 @@ const (
 	searchYears = 12
 )
 
-// cronParser takes five fields, as crontab does. A job that names days of the month and of the week
-// is due on both.
+// cronParser accepts five fields, as crontab does. A job that names days of the month and of the
+// week is due on both.
 var cronParser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
 	WithMaxSearchYears(searchYears)
 

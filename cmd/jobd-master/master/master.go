@@ -20,7 +20,7 @@ type Options struct {
 	PingInterval  time.Duration // time between two pings to a worker
 	PokeThrottle  time.Duration // minimum time between two rounds of polls
 	WorkerTimeout time.Duration // maximum time for one worker's part of an answer
-	MaxAnswer     int           // bytes of one message of a worker, with outputs of many jobs; default 128 MiB
+	MaxAnswer     int           // bytes of a worker's message, which may have the outputs of many jobs; default 128 MiB
 	Clock         Clock         // default SystemClock
 	Log           zerolog.Logger
 	Metrics       prometheus.Registerer // nil for none

@@ -19,7 +19,7 @@ import (
 const (
 	// Period is how long a snapshot is valid: all requests in that time get the same one.
 	Period = 2 * time.Second
-	// reportTimeout limits each of the three rounds of requests of a snapshot.
+	// reportTimeout limits each of the three rounds of requests that a snapshot needs.
 	reportTimeout = 2 * time.Second
 	// maxCountAge is how long old counts of rows are used while the rows cannot be counted again,
 	// for example because the database is slow.

@@ -1,4 +1,4 @@
-// Package page is the operators' web page of a fleet of jobd: the kit of gloom/broker/page with the
+// Package page is the web page for operators of a jobd fleet: the kit of gloom/broker/page with the
 // views in this directory, which get all data from jobd-master's /v1.
 package page
 

@@ -91,7 +91,7 @@ func (b *Bridge) reapLoop(ctx context.Context) {
 	}
 }
 
-// reapResult is the result of one check of the other incarnations.
+// reapResult is what one check of the other incarnations has found.
 type reapResult struct {
 	settledRows     int
 	undecidedOwners int // expired leases of daemons that may still come back

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// maxOutputMemory is the maximum number of bytes of results that wait in memory. Beyond it,
-	// outputs of more than maxCutOutput bytes are spooled, or cut to that size.
+	// maxOutputMemory limits the bytes of results that wait in memory. Beyond it, outputs of more
+	// than maxCutOutput bytes are spooled, or cut to that size.
 	maxOutputMemory = 128 << 20
 	maxCutOutput    = 64 << 10
-	// minCutOutput is the number of bytes of each output that are kept if, at a stop, the spool has no
-	// room for the whole output.
+	// minCutOutput is how many bytes of each output are kept if, at a stop, the spool has no room
+	// for all of it.
 	minCutOutput = 512
 )
 

@@ -31,10 +31,10 @@ type Worker struct {
 
 	Launcher        string   // template of the command; if "", the broker's workers run the rows
 	LauncherCwd     string   // "" means the daemon's own directory
-	LauncherEnv     []string // NAME=value, in the order of the file; added to the daemon's environment
+	LauncherEnv     []string // NAME=value, as listed in the file; added to the daemon's environment
 	MaxOutputBuffer int      // maximum number of bytes kept of stdout and of stderr; -1 means what their columns hold
 
-	Targets []Target // in the order of the file; may be empty
+	Targets []Target // as listed in the file; may be empty
 
 	Broker Broker
 

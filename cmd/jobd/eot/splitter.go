@@ -19,8 +19,8 @@ type Splitter struct {
 	heldCapacity int      // bytes of memory that pieces use
 }
 
-// Sizes of the pieces of an unfinished message. Pieces are never moved; each is as large as all
-// before it, within these limits.
+// minPiece and maxPiece bound the size of the pieces of an unfinished message. Pieces are never
+// moved; each is as large as all before it, within these limits.
 const (
 	minPiece = 1 << 10
 	maxPiece = 256 << 10

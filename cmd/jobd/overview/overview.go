@@ -32,7 +32,8 @@ type Target struct {
 	Fail        uint64 `json:"fail"`
 }
 
-// Waiting holds the numbers of rows of a table that wait to be fetched, and to be run by hand.
+// Waiting counts the rows of a table that wait to be fetched, and those that wait to be run by
+// hand.
 type Waiting struct {
 	Waiting []Count `json:"waiting"`
 	Manual  []Count `json:"manual"`

@@ -35,8 +35,8 @@ const (
 	// maxTargets is the maximum number of targets that are found by reading the table, in addition
 	// to those that are served.
 	maxTargets = 100
-	// outputEnd limits the characters that a Detail has of the end of an output. fieldStart limits
-	// those of the start of a user's column.
+	// outputEnd is how many characters of an output's end are in a Detail. fieldStart is how many
+	// of the start of a user's column are.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
 	readTimeout           = 5 * time.Second
 	// readableID is the SQL condition that an id fits into an int64.
@@ -158,7 +158,7 @@ func (s *SQL) countRows(ctx context.Context, t *table, status, target string, li
 	return c, seen, err
 }
 
-// rowColumns returns the SQL of the columns of an overview.Row.
+// rowColumns returns the SQL for the columns that an overview.Row has.
 func (t *table) rowColumns() string {
 	columns := "id, target, status, result, return_code, sig, time_started, time_finished"
 	for _, c := range []struct {

@@ -28,7 +28,7 @@ type selector struct {
 type constraint struct {
 	job.Constraint
 	selector
-	groupPrefix string            // prefix of the names of its groups: the namespace and the id
+	groupPrefix string            // how the names of its groups begin: with the namespace and the id
 	number      uint64            // no other constraint has, or had, this number
 	removed     bool              // the constraint was replaced or dropped, but some jobs may still be in its groups
 	jobsByValue map[valueHash]int // how many jobs have each value; nil without per
@@ -225,9 +225,9 @@ func (g *constraintSet) groups() []string {
 	return g.groupNames
 }
 
-// groupsOf returns the prefix of the names of a constraint's groups. Masters of other namespaces
-// may use the same broker. Two different pairs of namespace and id never give the same prefix,
-// because escaped parts have no colon.
+// groupsOf returns the prefix that the names of a constraint's groups have. Masters of other
+// namespaces may use the same broker. Two different pairs of namespace and id never give the same
+// prefix, because escaped parts have no colon.
 func groupsOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
 
 // constraintOf returns the id of the constraint that a group belongs to; ok is false if the group

@@ -67,7 +67,7 @@ type machine struct {
 	newID           func() job.ID
 	namespace       string // part of the names of groups at the broker
 	prefix          string // prefix of the types at the broker
-	singleRunPrefix string // prefix of the types of jobs with max_retry 0
+	singleRunPrefix string // prefix of types for jobs with max_retry 0
 
 	now           int64 // monotonic time in milliseconds; does not advance while the machine stands still or the store is away
 	wallTime      int64 // the store's clock, in milliseconds since 1970; it is never set, but may change with a new term
@@ -210,7 +210,7 @@ type brokerJob interface {
 	retry(delay time.Duration)
 }
 
-// seqEntry is an entry in the order of enqueueing; rec is nil if the job was forgotten.
+// seqEntry is a job in bySeq; rec is nil if the job was forgotten.
 type seqEntry struct {
 	seq uint64
 	rec *record

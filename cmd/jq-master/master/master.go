@@ -31,12 +31,12 @@ type Options struct {
 	Shared bool
 	// Namespace is part of the names of the broker's groups.
 	Namespace string
-	// Prefix is the prefix of the types of jobs at the broker. Its last character makes sure that
-	// no pattern of another master matches these types.
+	// Prefix begins the types of jobs at the broker. Its last character makes sure that no pattern
+	// of another master matches these types.
 	Prefix string
-	// SingleRunPrefix is the prefix of the types of jobs with max_retry 0. It is Prefix, unless
-	// Gloom workers may join. These must not be able to guess it: such a worker would run a job
-	// before the attempt is written, and after a crash the job would run again.
+	// SingleRunPrefix begins the types of jobs with max_retry 0. It is Prefix, unless Gloom workers
+	// may join. These must not be able to guess it: such a worker would run a job before the
+	// attempt is written, and after a crash the job would run again.
 	SingleRunPrefix string
 	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File

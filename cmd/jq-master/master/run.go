@@ -195,7 +195,7 @@ func (m *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
 
 var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to this worker: it has timed out, was cancelled, or is elsewhere")
 
-// report handles a worker's report of the end of a run.
+// report handles a worker's report that a run has ended.
 func (m *machine) report(w *worker, p *Report, answer reply) {
 	r := m.jobs.Get(p.Job)
 	if r == nil {

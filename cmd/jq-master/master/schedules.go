@@ -64,7 +64,7 @@ func (l *schedules) set(name string, s *scheduled, now *schedule.Schedule, n *Ne
 	}
 }
 
-// scheduleTime returns the time by which schedules are due.
+// scheduleTime returns the time with which due times are compared.
 func (m *machine) scheduleTime() time.Time { return time.UnixMilli(m.hostTime).UTC() }
 
 func (m *machine) loadSchedule(name string, text []byte) error {

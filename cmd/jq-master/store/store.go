@@ -130,7 +130,7 @@ type LoadHandlers struct {
 	Worker     func(*job.Worker)
 	Constraint func(*job.Constraint) error          // returns why it is invalid, or nil
 	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil
-	Key        func(until int64, size int)          // is called for idempotency keys in the order of until; size is in bytes
+	Key        func(until int64, size int)          // is called for the idempotency keys, sorted by until; size is in bytes
 	Job        func(j *job.Job, forget, drop int64) // forget and drop: see Move
 	Seq        func(last uint64)                    // the largest Seq that any job has had
 }

@@ -36,7 +36,7 @@ import (
 	"gloom/cmd/jq-master/page"
 )
 
-// Scopes are the scopes of tokens, in the order of guard.Scope.
+// Scopes are the scopes of tokens, sorted by their guard.Scope.
 var Scopes = []string{"push", "work", "admin"}
 
 const (
@@ -215,7 +215,7 @@ func (x *exchange) act(do func() error) (int, error) {
 	return http.StatusNoContent, do()
 }
 
-// operation is the handler of a method of a path, and the scope that it needs.
+// operation is what a method on a path does, and the scope that it needs.
 type operation struct {
 	scope guard.Scope
 	serve handler

@@ -55,7 +55,7 @@ type brokerJob struct {
 	settled  bool
 }
 
-// workersOf returns what is known of the workers of a jobtype. The caller holds the engine's mutex.
+// workersOf returns what is known about a jobtype's workers. The caller holds the engine's mutex.
 func (e *Engine) workersOf(jobtype string) *typeWorkers {
 	c := e.workers[jobtype]
 	if c == nil {

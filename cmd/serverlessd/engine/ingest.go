@@ -134,8 +134,8 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	return true
 }
 
-// ingest writes a piece of a journal to a store. Jobs that the store will never take are copied to
-// a file in the journal's directory instead.
+// ingest writes a piece of a journal to a store. Jobs that the store will never accept are copied
+// to a file in the journal's directory instead.
 func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before int64, err error) {
 	before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
 	refused, ok := errors.AsType[*store.RefusedError](err)

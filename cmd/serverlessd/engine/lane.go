@@ -8,10 +8,10 @@ import (
 
 const (
 	sqlitePrefix = "sqlite:"
-	// ownLanePrefix is the prefix of the lanes of stores that are in the journal's own directory,
-	// which may be moved or mounted elsewhere.
+	// ownLanePrefix begins the lanes of stores in the journal's own directory, which may be moved
+	// or mounted elsewhere.
 	ownLanePrefix = sqlitePrefix + "DIR/"
-	// fileLanePrefix is the prefix of the lanes of stores in other files.
+	// fileLanePrefix begins the lanes of stores in other files.
 	fileLanePrefix = sqlitePrefix + "FILE/"
 )
 

@@ -18,7 +18,7 @@ const (
 	pickRetry = 100 * time.Millisecond
 )
 
-// takeBytes is the number of bytes of payloads after which a Take ends, however many jobs a handler
+// takeBytes is how many bytes of payloads a Take reads before it ends, however many jobs a handler
 // wants at a time.
 const takeBytes = 16 << 20
 

@@ -35,8 +35,8 @@ func (e *Engine) claimSysids() (old []string, err error) {
 // left.
 const orphanTimeout = 10 * time.Second
 
-// ownerOf returns the owner under which the guard knows the processes of a daemon of this
-// directory.
+// ownerOf returns the owner under which the guard knows the processes of this directory's daemon
+// with that sysid.
 func (e *Engine) ownerOf(sysid string) string { return e.nodeName + "-" + sysid }
 
 // endOrphans kills processes that daemons with these sysids have left: a guard may have been killed

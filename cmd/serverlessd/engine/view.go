@@ -14,7 +14,7 @@ import (
 )
 
 // ErrDraining is the error of Add while the daemon is stopping.
-var ErrDraining = errors.New("the daemon is stopping and takes no more jobs")
+var ErrDraining = errors.New("the daemon is stopping and accepts no more jobs")
 
 // Add accepts all batches of lines, or none.
 func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {

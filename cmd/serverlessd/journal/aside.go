@@ -75,7 +75,7 @@ func (j *Journal) AsideFiles() (found []AsideFile, err error) {
 	return found, nil
 }
 
-// ReadAsideFile reads one of the files of jobs that were set aside.
+// ReadAsideFile reads a file of jobs that were set aside.
 func (j *Journal) ReadAsideFile(name string) (a AsideFile, err error) {
 	id, ok := strings.CutSuffix(name, badSuffix)
 	if !ok || strings.ContainsAny(id, "/\\") {

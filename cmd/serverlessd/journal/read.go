@@ -12,7 +12,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxRead is the maximum number of bytes of lines in a reservation that has more than one record.
+// maxRead limits the bytes of the lines in a reservation, unless it has only one record.
 const maxRead = 4 << 20
 
 // Reservation is a piece that a lane has reserved at the front of the journal.

@@ -15,7 +15,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxGroup is the maximum number of bytes of several requests that are written and synced together.
+// maxGroup limits the bytes of requests that are written and synced together.
 const maxGroup = 8 << 20
 
 // saltSize is the length of a salt, in characters of base 32.
@@ -332,7 +332,7 @@ func (j *Journal) ensureRoom(size int64) error {
 const reserveShare = 16
 
 // CheckSpace returns ErrNoSpace, wrapped, if the disk has no room for size bytes besides the space
-// that is reserved for a store on the same disk. The store needs this space to take the waiting
+// that is reserved for a store on the same disk. The store needs this space to accept the waiting
 // jobs, because only then can the journal free any.
 func (j *Journal) CheckSpace(size int64) error {
 	if j.opt.ReserveBytes == 0 {

@@ -75,7 +75,7 @@ var phpTag = regexp.MustCompile(`^\s*<\?php\b`)
 
 const (
 	maxChecks      = 4       // maximum number of checks at a time
-	maxCheckOutput = 4 << 10 // maximum number of bytes of a check's output that are kept
+	maxCheckOutput = 4 << 10 // bytes that are kept of a check's output
 )
 
 // ErrCheckBusy means that a source could not be checked, for a reason that may pass.

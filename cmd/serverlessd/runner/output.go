@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	maxLogLine = 1 << 10 // maximum number of bytes of a line that are logged
-	// tailSize is the number of bytes of a handler process's last output that the message about its
-	// death contains.
+	maxLogLine = 1 << 10 // bytes of a line that the log shows
+	// tailSize is how many bytes of a process's last output are in the message about its death.
 	tailSize = 1 << 10
 )
 

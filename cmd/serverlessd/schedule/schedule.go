@@ -42,7 +42,7 @@ type Scheduler struct {
 	chargedAt time.Time // when clients were last charged
 	running   int
 	clients   map[string]*client
-	turns     []*client // clients in the order of their turns; the first one has the turn
+	turns     []*client // clients sorted by their turns; the first one has the turn
 }
 
 // client is a client that has waiting jobs, running batches, or debts.

@@ -40,11 +40,11 @@ type clock struct {
 	searchedTo             rowPosition
 }
 
-// ageTime returns the time by which it is judged whether rows are older than long, or zero if no row
-// counts as old. That is the case until the store's clock has run evenly for the duration long, or
-// for settleTime if that is less. Rows from before the clock was last set forward look too old, and
-// the time returned is earlier by as much, until all of them are older than long. ttl is the ttl of
-// locks: only a jump by more than a quarter of it counts.
+// ageTime returns the time with which rows are compared to decide whether they are older than long,
+// or zero if no row counts as old. That is the case until the store's clock has run evenly for the
+// duration long, or for settleTime if that is less. Rows from before the clock was last set forward
+// look too old, and the time returned is earlier by as much, until all of them are older than long.
+// ttl is the ttl of locks: only a jump by more than a quarter of it counts.
 //
 // When the clock is read for the first time, only a note in the store says until when it has run
 // evenly. The note is believed if it is at most an hour old.

@@ -19,8 +19,8 @@ const (
 	ioTimeout   = 15 * time.Second
 	lockTimeout = "3" // how many seconds a statement waits for a locked row
 	maxConns    = 16
-	// maxText is the maximum number of bytes of statements that are sent together. If the
-	// server's packets are smaller, it is less.
+	// maxText limits the bytes of statements that are sent together. If the server's packets are
+	// smaller, it is less.
 	maxText = 1 << 20
 	// packetHead is how many bytes a packet has in addition to the text.
 	packetHead = 1 << 10

@@ -44,7 +44,7 @@ type Store interface {
 	// Ingest writes a piece of a journal, together with its read point, in one transaction. before
 	// is the read point before the call: lines up to it were written earlier and are left out. host
 	// reads the host's clock, with which times are converted to the store's clock. A *RefusedError
-	// names the jobs that the store will never take.
+	// names the jobs that the store will never accept.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
 	// AddUnique adds jobs with unique keys, all of them or none, and returns what happened to each
@@ -275,8 +275,7 @@ type Query struct {
 	WithLastRun  bool // whether to return the last run of each job
 }
 
-// Counts holds the numbers of jobs of a type, as they are shown in answers. Added is the sum of the
-// others.
+// Counts holds the numbers of a type's jobs, as answers show them. Added is the sum of the others.
 type Counts struct {
 	Added     int64            `json:"added"`
 	Waiting   int64            `json:"waiting"`

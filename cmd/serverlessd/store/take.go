@@ -176,7 +176,7 @@ func (t *tx) lockRows(condition string, args ...any) (rows []lockedRow, err erro
 	return rows, err
 }
 
-// lockAll locks the rows with these ids, in the order of the ids.
+// lockAll locks the rows with these ids, sorted by id.
 func (t *tx) lockAll(ids []job.ID) (map[job.ID]lockedRow, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, cmp.Compare[job.ID])

@@ -160,7 +160,7 @@ type addReply struct {
 	// Handlers is 0 if a type of the lines has no handler, and nil otherwise. The jobs of such a
 	// type wait until it has one.
 	Handlers *int `json:"handlers,omitempty"`
-	// Reason says why no store will ever take the lines, if Stored is false for this reason.
+	// Reason says why no store will ever accept the lines, if Stored is false for this reason.
 	Reason string `json:"reason,omitempty"`
 	status int
 }

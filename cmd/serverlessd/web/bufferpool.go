@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// smallBody is the number of bytes of a body that are read before it needs a buffer. So large
-// bodies that arrive slowly do not delay small ones.
+// smallBody is how many bytes of a body are read before it needs a buffer. So large bodies that
+// arrive slowly do not delay small ones.
 const smallBody = 64 << 10
 
 // bufferWait is how long a body or a result waits for a buffer.

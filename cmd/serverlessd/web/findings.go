@@ -111,7 +111,7 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Check its disk and the log.")
 	}
 	if sum.SetAside > 0 {
-		journal(api.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would take", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
+		journal(api.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would accept", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
 	} else if n := l.Journal.AsideFiles; n > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}

@@ -36,7 +36,7 @@ func TestEachProblemIsFound(t *testing.T) {
 		"broker away":   {l: engine.Snapshot{Broker: errGone}, ready: errGone, want: "severe daemon broker_away the broker is away: gone"},
 		"not ready":     {ready: errGone, want: "severe daemon not_ready is not ready: gone"},
 		"off":           {l: engine.Snapshot{Imbalance: -1}, want: "severe daemon imbalance the counts of the stores are off by -1"},
-		"set aside":     {l: engine.Snapshot{Types: types{"a-x": {SetAside: 2}}, Journal: journal.Stats{AsideFiles: 1}}, want: "warning journal set_aside 2 jobs were set aside, which no store would take"},
+		"set aside":     {l: engine.Snapshot{Types: types{"a-x": {SetAside: 2}}, Journal: journal.Stats{AsideFiles: 1}}, want: "warning journal set_aside 2 jobs were set aside, which no store would accept"},
 		"damaged":       {l: engine.Snapshot{Journal: journal.Stats{AsideFiles: 1}}, want: "warning journal set_aside 1 files are set aside"},
 		"cannot write":  {l: engine.Snapshot{Journal: journal.Stats{Failures: 1}}, want: "severe journal journal 1 writes or syncs failed"},
 		"behind":        {l: engine.Snapshot{Journal: journal.Stats{Jobs: 7, Age: job.Milliseconds(2 * time.Minute)}}, want: "warning journal behind 7 jobs are in no store yet, the oldest for 2m0s"},

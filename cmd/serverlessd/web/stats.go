@@ -126,7 +126,7 @@ func (s *Web) findings(r *request) error {
 type snapshotView struct {
 	*engine.Snapshot
 	Ledger *store.Counts `json:"ledger"` // summed over all types; null: not known
-	// CountedMS is the age of the ledger and of the counts of the types.
+	// CountedMS is how long ago the jobs of the ledger and of the types were counted.
 	CountedMS  int64          `json:"counted_ms"`
 	Types      []typeView     `json:"types"`
 	AllTypes   int            `json:"all_types"` // number of types whose names contain the requested part

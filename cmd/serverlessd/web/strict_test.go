@@ -54,21 +54,21 @@ func TestUnknownParameters(t *testing.T) {
 	defer d.Shutdown(t.Context())
 	const asJSON = "application/json"
 	for _, c := range []struct{ method, path, kind, body, status, says string }{
-		{"POST", "/a/job/x?delays=5m", "", "1", "400", `has no parameter "delays"; it takes delay, dt, wait`},
+		{"POST", "/a/job/x?delays=5m", "", "1", "400", `has no parameter "delays"; it accepts delay, dt, wait`},
 		{"POST", "/a/job/x?delay=5m&delay=6m", "", "1", "400", "delay is given 2 times"},
-		{"POST", "/add?jobtype=x&clients=a", "", "1", "400", "it takes jobtype, client, delay, dt, wait"},
+		{"POST", "/add?jobtype=x&clients=a", "", "1", "400", "it accepts jobtype, client, delay, dt, wait"},
 		{"POST", "/a/job/x", "", "1", "200", `"handlers":0`},
-		{"POST", "/a/handler/add/x?Lang=sh", "", "true", "400", "it takes lang, method"},
+		{"POST", "/a/handler/add/x?Lang=sh", "", "true", "400", "it accepts lang, method"},
 		{"POST", "/a/handler/add/x?lang=sh", "", "true", "200", "put handler"},
 		{"POST", "/a/handler/add/x?lang=sh", asJSON, `{"lang":"sh","body":"true"}`, "400", "has its language in lang"},
 		{"POST", "/a/handler/add/x", asJSON, `{"lang":"sh","body":"true","Before":"x"}`, "400", `a handler has no key "Before"; its keys are lang, body, before`},
 		{"POST", "/a/handler/add/x", asJSON, `{"lang":"http","body":"http://x","method":"PUT"}`, "400", "?method=PUT"},
 		{"POST", "/a/handler/add/x", asJSON, `{"lang":"sh","body":"true","options":{"retries":3}}`, "400", `no option "retries"; the options are batch`},
-		{"DELETE", "/a/handler/del/x?version=1", "", "", "400", "it takes none"},
-		{"DELETE", "/a/handler/del/x", "", `{"id":"1"}`, "400", "takes no body"},
+		{"DELETE", "/a/handler/del/x?version=1", "", "", "400", "it accepts none"},
+		{"DELETE", "/a/handler/del/x", "", `{"id":"1"}`, "400", "accepts no body"},
 		{"DELETE", "/a/handler/del/x", "", "", "200", "delete handler"},
-		{"POST", "/a/retry?typ=x", "", "", "400", "it takes type, state, after, limit, all"},
-		{"POST", "/a/retry", "", `{"type":"x"}`, "400", "takes no body"},
+		{"POST", "/a/retry?typ=x", "", "", "400", "it accepts type, state, after, limit, all"},
+		{"POST", "/a/retry", "", `{"type":"x"}`, "400", "accepts no body"},
 		{"POST", "/a/retry", "", "", "400", "all=true"},
 		{"POST", "/a/retry?type=&state=", "", "", "400", "all=true"},
 		{"POST", "/a/retry?limit=5", "", "", "400", "all=true"},
@@ -77,9 +77,9 @@ func TestUnknownParameters(t *testing.T) {
 		{"POST", "/a/retry?type=x", "", "", "200", "retry x failed"},
 		{"POST", "/retry?all=true", "", "", "200", "retry  failed"},
 		{"POST", "/retry", "", "", "400", "all=true"},
-		{"POST", "/retry?type=x", "", "", "400", "it takes state, after, limit, all"}, // of which client?
+		{"POST", "/retry?type=x", "", "", "400", "it accepts state, after, limit, all"}, // of which client?
 		{"POST", "/a/retry?state=failed", "", "", "200", "retry  failed"},
-		{"GET", "/a/jobs?stat=failed", "", "", "400", "it takes type, state, after, limit, last"},
+		{"GET", "/a/jobs?stat=failed", "", "", "400", "it accepts type, state, after, limit, last"},
 		{"GET", "/a/jobs?last=true", "", "", "200", "list"},
 		{"GET", "/a/jobs?last=true&limit=101", "", "", "400", "from 1 to 100"},
 		{"GET", "/jobs?client=a", "", "", "400", "id, state, after, limit, last"},
@@ -89,7 +89,7 @@ func TestUnknownParameters(t *testing.T) {
 		{"GET", "/schedules?after=x", "", "", "400", "limit, cursor"},
 		{"GET", "/v1/stats?types=1001", "", "", "400", "from 0 to 1000"},
 		{"GET", "/v1/stats?part=" + strings.Repeat("x", 194), "", "", "400", "at most 193"},
-		{"POST", "/stop?client=a", "", "", "400", "it takes none"},
+		{"POST", "/stop?client=a", "", "", "400", "it accepts none"},
 		{"POST", "/stop", "", "", "200", "stop"},
 	} {
 		q := &callRecorder{}

@@ -22,7 +22,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// The scopes of tokens, as bits in the order of ScopeNames.
+// The scopes of tokens. Their bits have the order of ScopeNames.
 const (
 	Submit guard.Scope = 1 << iota
 	Handle
@@ -187,7 +187,7 @@ func (r *request) checkQuery(a *action) error {
 	}
 	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
 		r.w.Header().Set("Connection", "close") // the rest of the body is not read
-		return invalid("body", "%s takes no body; its parameters are in the query: %s", r.URL.Path, a.queryText())
+		return invalid("body", "%s accepts no body; its parameters are in the query: %s", r.URL.Path, a.queryText())
 	}
 	return nil
 }
@@ -195,9 +195,9 @@ func (r *request) checkQuery(a *action) error {
 // queryText returns a text that lists the parameters of an action.
 func (a *action) queryText() string {
 	if a.query == "" {
-		return "it takes none"
+		return "it accepts none"
 	}
-	return "it takes " + strings.ReplaceAll(a.query, ",", ", ")
+	return "it accepts " + strings.ReplaceAll(a.query, ",", ", ")
 }
 
 func (r *request) checkClient() error {
