@@ -107,7 +107,7 @@ func (a *app) verbCommand(verb, short string) *cobra.Command {
 	return c
 }
 
-// The errors of the original jobctl, word for word.
+// These errors have the texts of the original jobctl, word for word.
 //
 //lint:file-ignore ST1005 scripts know them
 func errArguments() *cli.Fault { return cli.Failf(cli.ExitFailed, "Invalid number of arguments.") }

@@ -197,8 +197,8 @@ func (w *world) replay(t *testing.T, lines []string) string {
 	return out.String()
 }
 
-// The master answers without waiting for the polls that it passes on, so the engine gets them a
-// little later.
+// TestPokeReachesTheWorker: the master answers without waiting for the polls that it passes on, so
+// the engine gets them a little later.
 func TestPokeReachesTheWorker(t *testing.T) {
 	w := newWorld(t)
 	if got := w.run(t, "jobctl --master --port $MASTER poke any", ""); got != "ok\n" {

@@ -188,7 +188,7 @@ func TestReadyzSaysWhyNot(t *testing.T) {
 	}
 }
 
-// An address in use is detected before the engine touches a row.
+// TestBusyPortFailsBeforeEngine: an address in use is detected before the engine touches a row.
 func TestBusyPortFailsBeforeEngine(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

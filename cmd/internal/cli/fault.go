@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Exit statuses that mean the same in all programs.
+// These exit statuses mean the same in all programs.
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2 // the command line or the configuration is invalid

@@ -10,7 +10,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// How long a line waits for a console whose reader has stopped reading, or for a slow file.
+// consoleTimeout is how long a line waits for a console whose reader has stopped reading, and
+// fileTimeout how long it waits for a slow file.
 const (
 	consoleTimeout = 100 * time.Millisecond
 	fileTimeout    = time.Second

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Real-time signals, as the C library numbers them: it keeps the kernel's first two for itself.
+// rtMin and rtMax are the first and the last real-time signal of the C library, which keeps the
+// kernel's first two for itself.
 const (
 	rtMin = 34
 	rtMax = 64

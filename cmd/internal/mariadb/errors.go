@@ -22,7 +22,7 @@ const (
 	Away                 // the server is at fault, and the statement should be repeated later
 )
 
-// The server's numbers of errors that are not the statement's fault.
+// These are the server's numbers of errors that are not the statement's fault.
 var (
 	conflictNumbers = []uint16{
 		1205, // lock wait timeout

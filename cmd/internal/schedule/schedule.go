@@ -53,7 +53,7 @@ type Run struct {
 	Skipped string    `json:"skipped,omitempty"` // SkipMissed, SkipRunning or SkipWaiting
 }
 
-// Reasons why no job was made.
+// These are the reasons why no job was made.
 const (
 	SkipMissed  = "missed"  // no daemon was running, and the due time was not to be caught up
 	SkipRunning = "running" // the previous job had not ended

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of schedules.
+// These limits apply to every schedule.
 const (
 	MaxName = 128 // bytes of a name
 	// MaxSchedules is how many schedules a namespace or a client may have.
@@ -49,7 +49,7 @@ type Spec struct {
 	Note  string    `json:"note"`
 }
 
-// Values of CatchUp and Overlap.
+// These are the values of CatchUp and Overlap.
 const (
 	catchUpNone, catchUpOne, catchUpAll     = "none", "one", "all"
 	overlapAllow, overlapSkip, overlapQueue = "allow", "skip", "queue"

@@ -18,7 +18,7 @@ const (
 // Period says how long a job holds its key.
 type Period uint8
 
-// Values of Period.
+// These are the values of Period.
 const (
 	PeriodLive    Period = iota // the job holds the key until it has ended
 	PeriodWaiting               // the job holds the key while it waits
@@ -39,7 +39,7 @@ func ParsePeriod(name string) (Period, bool) {
 // submitted. A holder that is no longer waiting keeps the key in all modes.
 type Mode uint8
 
-// Values of Mode.
+// These are the values of Mode.
 const (
 	ModeKeep    Mode = iota // the holder stays as it is
 	ModeReplace             // the holder is cancelled, and the new job takes its place
@@ -56,7 +56,7 @@ func ParseMode(name string) (Mode, bool) {
 	return Mode(max(i, 0)), i >= 0
 }
 
-// Values in the answer about a job whose key was held.
+// The answer about a job whose key was held has one of these values.
 const (
 	AnswerKept     = "kept"
 	AnswerReplaced = "replaced"

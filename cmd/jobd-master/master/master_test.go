@@ -213,8 +213,8 @@ func TestPokesAreThrottled(t *testing.T) {
 	answerRequest(t, w, pollFrame("z"), okData)
 }
 
-// Polls do not wait for answers, but polls to a worker with many unanswered polls are combined into
-// one.
+// TestPollsOfSlowWorker: polls do not wait for answers, but polls to a worker with many unanswered
+// polls are combined into one.
 func TestPollsOfSlowWorker(t *testing.T) {
 	f := startWith(t, "", time.Minute)
 	w := f.addWorker("w", "x", "y", "z")
@@ -261,7 +261,7 @@ func TestPokesAreRemembered(t *testing.T) {
 	f.addWorker("third", "x", "z").ExpectNothing()
 }
 
-// Requests in the gap after a registration wait until the gap is over.
+// TestRequestsWaitForListenGap: requests in the gap after a registration wait until the gap is over.
 func TestRequestsWaitForListenGap(t *testing.T) {
 	f := start(t, "")
 	w, client := f.dial(), f.dial()
@@ -287,7 +287,7 @@ func TestRequestsWaitForListenGap(t *testing.T) {
 	client.Expect(`[1,{"no":8,"data":{"jobs":{"1":"r"}}}]`)
 }
 
-// A poll is not lost if its worker ends before it answers.
+// TestPollOfLostWorkerIsRepeated: a poll is not lost if its worker ends before it answers.
 func TestPollOfLostWorkerIsRepeated(t *testing.T) {
 	f := start(t, "")
 	w, client := f.addWorker("w", "x"), f.dial()
@@ -303,8 +303,8 @@ func TestPollOfLostWorkerIsRepeated(t *testing.T) {
 	answerRequest(t, f.addWorker("next", "x"), pollFrame("x"), okData)
 }
 
-// A poll is not lost, either, if its worker stays connected for a while without answering: its
-// machine may be gone, and the poll with it.
+// TestPollOfSilentWorkerIsRepeated: a poll is not lost, either, if its worker stays connected for a
+// while without answering: its machine may be gone, and the poll with it.
 func TestPollOfSilentWorkerIsRepeated(t *testing.T) {
 	f := start(t, "")
 	w, client := f.addWorker("w", "x", "y"), f.dial()
@@ -338,7 +338,8 @@ func TestPollOfSilentWorkerIsRepeated(t *testing.T) {
 	}
 }
 
-// The first poll to a worker is repeated, because the worker may not have listened yet.
+// TestFirstPollIsRepeated: the first poll to a worker is repeated, because the worker may not have
+// listened yet.
 func TestFirstPollIsRepeated(t *testing.T) {
 	f := start(t, "")
 	w, client := f.addWorker("w", "x"), f.dial()
@@ -561,7 +562,8 @@ func TestWorkersNeedPassword(t *testing.T) {
 	w.Expect(`[1,{"no":1,"data":"ok"}]`)
 }
 
-// A worker and clients come and go while pokes arrive. This test is for the race detector.
+// TestConcurrentClientsDoNotRace: a worker and clients come and go while pokes arrive. This test is
+// for the race detector.
 func TestConcurrentClientsDoNotRace(t *testing.T) {
 	f := start(t, "")
 	var wg sync.WaitGroup
@@ -658,8 +660,8 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	}
 }
 
-// TestManyPokedTargetsAreLookedUp: workers have more targets than pokes are remembered, so that every poked target
-// is looked up among those that are served.
+// TestManyPokedTargetsAreLookedUp: workers have more targets than pokes are remembered, so that
+// every poked target is looked up among those that are served.
 func TestManyPokedTargetsAreLookedUp(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 1<<16+1<<10)
@@ -674,8 +676,8 @@ func TestManyPokedTargetsAreLookedUp(t *testing.T) {
 	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workerCount() == 1 })
 }
 
-// TestOnlyServedTargetsArePokedWhenFull fills the remembered pokes: from then on only targets that are served can be
-// poked.
+// TestOnlyServedTargetsArePokedWhenFull fills the remembered pokes: from then on only targets that
+// are served can be poked.
 func TestOnlyServedTargetsArePokedWhenFull(t *testing.T) {
 	f := start(t, "")
 	client := f.dial()
@@ -709,8 +711,8 @@ func TestOnlyServedTargetsArePokedWhenFull(t *testing.T) {
 	expect("both", unserved)
 }
 
-// TestReportedTargetsAreBounded: a snapshot has hardly more targets than workers have registered, whatever
-// they report.
+// TestReportedTargetsAreBounded: a snapshot has hardly more targets than workers have registered,
+// whatever they report.
 func TestReportedTargetsAreBounded(t *testing.T) {
 	f := startWith(t, "", 20*time.Second)
 	a, b := f.addWorker("a", "x"), f.addWorker("b", "x")
@@ -728,8 +730,8 @@ func TestReportedTargetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTargetsOfAllWorkersAreBounded: workers are refused when the targets of all would take too much memory,
-// until others have left. A registration in place of an earlier one counts once.
+// TestTargetsOfAllWorkersAreBounded: workers are refused when the targets of all would take too
+// much memory, until others have left. A registration in place of an earlier one counts once.
 func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 12500)

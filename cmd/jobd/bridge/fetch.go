@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// Targets with rows that another transaction had locked are fetched again after a pause, which
-// grows while rows stay locked.
+// These bound the pause after which targets are fetched again if another transaction had locked
+// some of their rows. The pause grows while rows stay locked.
 const (
 	minRereadPause = 50 * time.Millisecond
 	maxRereadPause = 2 * time.Second
@@ -72,7 +72,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 	}
 }
 
-// If a fetch takes longer than slowFetch, rows count as ones that cannot be fetched. slowFetch is
+// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. It is
 // far below the time limits of the statements, which a locked table exhausts one after the other.
 const slowFetch = 5 * time.Second
 

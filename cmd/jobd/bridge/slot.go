@@ -17,8 +17,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// A row that the broker did not take, or lost before a slot had it, is submitted again after a
-// pause.
+// These bound the pause before a row is submitted again that the broker did not accept, or lost
+// before a slot had it.
 const (
 	minResubmitPause = 20 * time.Millisecond
 	maxResubmitPause = 2 * time.Second

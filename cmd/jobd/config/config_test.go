@@ -313,7 +313,7 @@ func TestJobctlDefaultsApply(t *testing.T) {
 	}
 }
 
-// Any text written as a JSON string reads back as itself, as key or value.
+// FuzzQuoted: any text written as a JSON string reads back as itself, as key or value.
 func FuzzQuoted(f *testing.F) {
 	f.Add("k;=", "v # w")
 	f.Add("'", "\\\\;")

@@ -13,7 +13,7 @@ type Jobctl struct {
 	Warnings []string
 }
 
-// The default ports of the daemons.
+// The daemons listen on these ports by default.
 const (
 	WorkerPort = 7080
 	MasterPort = 7081

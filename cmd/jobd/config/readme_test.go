@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The tables of the README name exactly the keys that are read.
+// TestReadmeNamesAllKeys: the tables of the README name exactly the keys that are read.
 func TestReadmeNamesAllKeys(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestReadmeNamesAllKeys(t *testing.T) {
 	}
 }
 
-// The README shows the same table of rows as the example.
+// TestReadmeShowsTable: the README shows the same table of rows as the example.
 func TestReadmeShowsTable(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	table, sqlErr := os.ReadFile("examples/jobs.sql")

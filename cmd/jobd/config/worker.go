@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// Default paths of the configuration files.
+// The configuration files have these paths by default.
 const (
 	DefaultWorkerPath = "/etc/jobd.conf"
 	DefaultMasterPath = "/etc/jobd-master.conf"

@@ -229,8 +229,8 @@ func TestEngineErrorsReachClient(t *testing.T) {
 	}
 }
 
-// The PHP client takes everything before the last 0x04 for its answer, and refuses data of some
-// types.
+// TestPHPAnswers: the PHP client takes everything before the last 0x04 for its answer, and refuses
+// data of some types.
 func TestPHPAnswers(t *testing.T) {
 	e := newTable()
 	c := peertest.Dial(t, serveEngine(t, e).Addr().String())

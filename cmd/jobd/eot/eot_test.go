@@ -264,7 +264,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Members and Elements find the same as encoding/json.
+// FuzzEachValue: Members and Elements find the same as encoding/json.
 func FuzzEachValue(f *testing.F) {
 	f.Add([]byte(`{"a":[1,{"b":"\"}"}],"c":null, "a" : -1.5e3}`))
 	f.Add([]byte(`[[],{},"",[["]"]],true]`))

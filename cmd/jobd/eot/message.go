@@ -11,7 +11,7 @@ import (
 // Kind is the first element of a message.
 type Kind uint8
 
-// The kinds of messages.
+// A message is of one of these kinds.
 const (
 	Request Kind = iota
 	Response

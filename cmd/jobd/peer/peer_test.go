@@ -370,7 +370,8 @@ func TestTooManyWaitsAreRefused(t *testing.T) {
 	c.ExpectNothing()
 }
 
-// The server stops reading from a client that reads nothing, so that no replies pile up.
+// TestUnreadRepliesDoNotPileUp: the server stops reading from a client that reads nothing, so that
+// no replies pile up.
 func TestUnreadRepliesDoNotPileUp(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	c := s.dial(t)
@@ -389,9 +390,9 @@ func TestUnreadRepliesDoNotPileUp(t *testing.T) {
 	c.ExpectNothing()
 }
 
-// TestUnfinishedMessagesAreBounded: if a connection is closed because of its unfinished message, the memory
-// of that message is free at once, whatever the connection's reader is waiting for, and the server
-// goes on reading from the others.
+// TestUnfinishedMessagesAreBounded: if a connection is closed because of its unfinished message,
+// the memory of that message is free at once, whatever the connection's reader is waiting for, and
+// the server goes on reading from the others.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string

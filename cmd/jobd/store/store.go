@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// The states of a row.
+// A row has one of these states.
 const (
 	Waiting  = "waiting"
 	Manual   = "manual"
@@ -46,9 +46,9 @@ type AcceptRequest struct {
 type Page struct {
 	Rows []Row // sorted by id
 
-	// MoreTargets names the targets that may have more rows. BusyTargets names the targets with a waiting row
-	// that another transaction had locked: the row was passed over, and may still be waiting
-	// when the lock is released.
+	// MoreTargets names the targets that may have more rows. BusyTargets names the targets with a
+	// waiting row that another transaction had locked: the row was passed over, and may still be
+	// waiting when the lock is released.
 	MoreTargets, BusyTargets []string
 }
 

@@ -13,7 +13,7 @@ type Code struct {
 
 func (c Code) String() string { return c.Name }
 
-// The codes of errors.
+// Each Fault has one of these codes.
 var (
 	InvalidBody  = Code{"invalid_body", 400}
 	InvalidType  = Code{"invalid_type", 400}

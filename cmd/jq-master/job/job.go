@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Limits and defaults of a job's attributes.
+// These are limits and defaults of a job's attributes.
 const (
 	MaxName         = 200 // bytes
 	MaxRetries      = 1000
@@ -48,7 +48,7 @@ type Attributes struct {
 // State is the state of a job.
 type State uint8
 
-// The states of a job.
+// A job has one of these states.
 const (
 	Queued    State = iota // never run
 	Running                // at a worker
@@ -136,7 +136,7 @@ func (a *Attempt) Outcome() string {
 // Reason says why a run failed.
 type Reason uint8
 
-// The reasons for a failure.
+// These are the reasons for a failure.
 const (
 	NoReason Reason = iota // the run did not fail
 	Other

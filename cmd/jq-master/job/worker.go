@@ -2,7 +2,7 @@ package job
 
 import "crypto/subtle"
 
-// Limits of a worker.
+// These are the limits of a worker.
 const (
 	MaxWorkerJobs  = 10_000
 	MaxWorkerNames = 499 // number of globs; each needs two of the 1,000 types that a worker may serve at the broker

@@ -151,7 +151,7 @@ type Answer struct {
 // AnswerKind is the kind of an answer to a push.
 type AnswerKind uint8
 
-// The kinds of answers.
+// An answer is of one of these kinds.
 const (
 	AnswerTaken       AnswerKind = iota // 2xx; also if no answer came in time, or if the connection broke after the job was sent
 	AnswerUnknownName                   // 404

@@ -14,8 +14,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// A rule goes to a broker that the jobs have reached. Otherwise the broker could end unnoticed, and
-// the jobs would reach the next broker, which has no rules.
+// TestRulesWaitForTheConnection: a rule goes to a broker that the jobs have reached. Otherwise the
+// broker could end unnoticed, and the jobs would reach the next broker, which has no rules.
 func TestRulesWaitForTheConnection(t *testing.T) {
 	rules := make(chan string, 10)
 	operators := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { rules <- r.URL.Path }))

@@ -13,7 +13,7 @@ import (
 	"gloom/wire"
 )
 
-// Limits on matchers.
+// These are the limits of a matcher.
 const (
 	MaxNodes = 64
 	MaxDepth = 8

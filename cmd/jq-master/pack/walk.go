@@ -16,7 +16,7 @@ const MaxDepth = 100
 // Kind is the kind of a value.
 type Kind uint8
 
-// The kinds of values. The zero Kind is None, which means that there is no value.
+// A value is of one of these kinds. The zero Kind is None, which means that there is no value.
 const (
 	None Kind = iota
 	Nil

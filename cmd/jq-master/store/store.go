@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// Errors of transitions. Any other error means that the program or the stored data is wrong; the
-// master logs it and treats it as ErrLost.
+// Transitions return these errors. Any other error means that the program or the stored data is
+// wrong; the master logs it and treats it as ErrLost.
 var (
 	// ErrAway means that the store cannot be reached or does not accept writes. Only Enqueue
 	// returns it; the store repeats all other transitions until it knows their outcome.

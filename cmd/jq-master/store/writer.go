@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/internal/failpoint"
 )
 
-// A round trip carries at most this many transitions, keys and bytes, but at least one transition.
+// These limit the transitions, keys and bytes of a round trip, which has at least one transition.
 // Even a slow link must be able to carry it within answerTimeout, because otherwise the same round
 // would be sent again forever.
 const (

@@ -134,7 +134,7 @@ func objectsOf[T any](list []T, show func(T) object) []object {
 	return out
 }
 
-// The media types. mediaType also accepts two other names for MessagePack.
+// These are the media types of replies. mediaType also accepts two other names for MessagePack.
 const (
 	msgpackType = "application/msgpack"
 	jsonType    = "application/json"

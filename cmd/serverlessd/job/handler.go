@@ -2,7 +2,7 @@ package job
 
 import "time"
 
-// Languages of handlers.
+// A handler is written in one of these languages.
 const (
 	HTTP   = "http"
 	Node   = "node"

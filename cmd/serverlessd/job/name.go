@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The maximum lengths of names, in bytes.
+// These are the maximum lengths of names, in bytes.
 const (
 	MaxClient = 64
 	MaxType   = 128

@@ -29,7 +29,7 @@ type Line struct {
 	Payload []byte
 }
 
-// Codes that are stored with a job. They say why it last stopped.
+// One of these codes is stored with a job. It says why the job last stopped.
 const (
 	CodeOK          = "ok"
 	CodeFailed      = "failed"
@@ -62,7 +62,8 @@ func CodeOf(status int) (code string, stored int) {
 // State is the state of a job.
 type State string
 
-// The states. Jobs that ended with CodeOK, CodeFailed or CodeExpired have the code as their state.
+// A job has one of these states. Jobs that ended with CodeOK, CodeFailed or CodeExpired have the
+// code as their state.
 const (
 	Waiting   State = "waiting"
 	Deferred  State = "deferred"

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The errors of Append, and of a Reservation's Sync.
+// Append and a Reservation's Sync return these errors.
 var (
 	ErrFull    = errors.New("the journal is full")
 	ErrNoSpace = fmt.Errorf("%w: its disk is full", ErrFull)

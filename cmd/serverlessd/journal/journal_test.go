@@ -543,8 +543,8 @@ func cancelled(t *testing.T) context.Context {
 	return ctx
 }
 
-// Somebody removes the file that the journal writes. What is appended then goes to another file,
-// which a restart finds, or is refused.
+// TestRemovedFile: somebody removes the file that the journal writes. What is appended then goes to
+// another file, which a restart finds, or is refused.
 func TestRemovedFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal")
@@ -581,8 +581,8 @@ func TestRemovedFile(t *testing.T) {
 	}
 }
 
-// Somebody moves the file that the journal writes, and perhaps puts it or another file in its
-// place. A restart finds what is accepted afterwards.
+// TestMovedFile: somebody moves the file that the journal writes, and perhaps puts it or another
+// file in its place. A restart finds what is accepted afterwards.
 func TestMovedFile(t *testing.T) {
 	for name, instead := range map[string]func(moved, path string) error{
 		"moved":    func(string, string) error { return nil },
@@ -614,8 +614,8 @@ func TestMovedFile(t *testing.T) {
 	}
 }
 
-// Somebody removes the file that locks the directory. Once another daemon uses the directory,
-// nothing more is accepted, because that daemon would not read it.
+// TestRemovedLock: somebody removes the file that locks the directory. Once another daemon uses the
+// directory, nothing more is accepted, because that daemon would not read it.
 func TestRemovedLock(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, must(Directory(dir)))

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// The directories of handler processes are in a folder that has a unique name and a file as a mark.
-// Only the content of such a folder is ever removed.
+// The directories of handler processes are in a folder with a unique name and a marker file. Only
+// the content of such a folder is ever removed.
 const (
 	folderPrefix = "contexts-"
 	markFile     = "serverlessd-contexts.mark"

@@ -258,7 +258,7 @@ func faultOf(code string, err error) *runFault {
 	return &runFault{code: code, text: err.Error()}
 }
 
-// Codes of outcomes that the handler did not give.
+// These are the codes of outcomes that the handler did not give.
 const (
 	codeContextFailed = "context_failed" // the handler process did not start
 	codeContextDied   = "context_died"

@@ -56,9 +56,9 @@ func TestFileIsPrivate(t *testing.T) {
 	checkError(t, err, ErrAway)
 }
 
-// A file that was removed or replaced under a running daemon is no longer written: the data would be
-// lost with the process, and other connections would read another file. When the file is put back,
-// the daemon continues.
+// TestFileReplaced: a file that was removed or replaced under a running daemon is no longer
+// written: the data would be lost with the process, and other connections would read another file.
+// When the file is put back, the daemon continues.
 func TestFileReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := openStore(t, "sqlite:"+path)
@@ -129,8 +129,8 @@ func TestInterruptedConnections(t *testing.T) {
 	checkEqual(t, "waiting", counts(t, s, "a-x").Waiting, 1)
 }
 
-// A WAL that was replaced counts as removed: the connections that are open have the old one. So does
-// the file in which processes share their locks.
+// TestFilesBesideReplaced: a WAL that was replaced counts as removed: the connections that are open
+// have the old one. So does the file in which processes share their locks.
 func TestFilesBesideReplaced(t *testing.T) {
 	for _, end := range []string{"-wal", "-shm"} {
 		for _, link := range []bool{false, true} {

@@ -17,7 +17,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 )
 
-// Errors of all stores. Any other error means that the data is too large.
+// All stores return these errors. Any other error means that the data is too large.
 var (
 	ErrAway    = errors.New("the store is away") // the store cannot be reached, others lock it, or it is too slow: try again
 	ErrUnknown = errors.New("there is no such job, handler or schedule")
@@ -177,7 +177,7 @@ type TakenJob struct {
 // EndAction says what happens to a job after a run.
 type EndAction uint8
 
-// The values of EndAction.
+// These are the values of EndAction.
 const (
 	EndArchive  EndAction = iota // the job has ended
 	EndRetry                     // the job waits for Delay, and is then run again

@@ -17,7 +17,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// Limits on a handler's options.
+// These are limits on a handler's options.
 const (
 	maxBatch   = 10_000
 	maxTimeout = 24 * time.Hour

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/page"
 )
 
-// The actions that paths request.
+// These are the actions that paths request.
 var (
 	indexAction = &action{methods: "GET", public: true, run: (*Web).hello}
 	file        = &action{methods: "GET", public: true, run: (*Web).file}

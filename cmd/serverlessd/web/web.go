@@ -22,7 +22,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// The scopes of tokens. Their bits have the order of ScopeNames.
+// These are the scopes of tokens. Their bits have the order of ScopeNames.
 const (
 	Submit guard.Scope = 1 << iota
 	Handle

@@ -37,7 +37,7 @@ import (
 	"slices"
 )
 
-// The errors of Add, Remove and Resize.
+// Add, Remove and Resize return these errors.
 var (
 	ErrExists  = errors.New("target exists")
 	ErrUnknown = errors.New("target is unknown")
@@ -112,8 +112,8 @@ func (t *target) canFetch() bool {
 }
 func (t *target) freeRoom() int { return t.concurrency + 2*t.endsDuringFetch() - t.rowCount() }
 
-// endsDuringFetch returns how many rows end during a fetch. It rounds up, but ignores less than a tenth of
-// a row: a place that is empty so briefly costs little.
+// endsDuringFetch returns how many rows end during a fetch. It rounds up, but ignores less than a
+// tenth of a row: a place that is empty so briefly costs little.
 func (t *target) endsDuringFetch() int {
 	return int(math.Ceil(min(float64(t.concurrency)*t.endsPerFetch, math.MaxInt32) - 0.1))
 }
