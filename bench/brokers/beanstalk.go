@@ -15,7 +15,7 @@ var Beanstalk = load.Protocol{
 	Submitter: newBeanstalkSubmitter, Worker: newBeanstalkWorker,
 }
 
-func newBeanstalkSubmitter(s *load.Submitter) load.SubmitSide {
+func newBeanstalkSubmitter(s *load.Submitter) load.SubmitterSide {
 	b := &beanSubmitter{s: s}
 	for _, name := range s.Types() {
 		b.useCommands = append(b.useCommands, []byte("use "+name+"\r\n"))
@@ -24,14 +24,14 @@ func newBeanstalkSubmitter(s *load.Submitter) load.SubmitSide {
 	for range reservesAhead {
 		reserve = append(reserve, "reserve\r\n"...)
 	}
-	b.serverConn = serverConn{peer: s, greeting: b.useCommands[0], next: b.reply}
-	b.answers = serverConn{peer: s, greeting: reserve, next: b.reply}
+	b.serverConn = serverConn{peer: s, greeting: b.useCommands[0], handleNext: b.handleReply}
+	b.answers = serverConn{peer: s, greeting: reserve, handleNext: b.handleReply}
 	return b
 }
 
-func newBeanstalkWorker(w *load.Worker) load.WorkSide {
+func newBeanstalkWorker(w *load.Worker) load.WorkerSide {
 	b := &beanWorker{w: w, usedTube: -1}
-	b.serverConn = serverConn{peer: w, greeting: []byte("watch " + w.Type + "\r\nignore default\r\nreserve\r\n"), next: b.reply}
+	b.serverConn = serverConn{peer: w, greeting: []byte("watch " + w.Type + "\r\nignore default\r\nreserve\r\n"), handleNext: b.handleReply}
 	return b
 }
 
@@ -39,9 +39,9 @@ const (
 	beanTTR = "3600" // seconds a reserved job may take
 	// reservesAhead is the number of reserves that a submitter keeps in flight, so that one read
 	// brings many answers.
-	reservesAhead = 64
-	replyTube     = "reply-"
-	beanMiddle    = 1 << 31 // priority 0 is the most urgent there
+	reservesAhead      = 64
+	replyTube          = "reply-"
+	beanMiddlePriority = 1 << 31 // priority 0 is the most urgent there
 )
 
 // beanReply is one reply: its words, and the data of a RESERVED reply.
@@ -49,9 +49,9 @@ type beanReply struct {
 	name, arg, data []byte
 }
 
-// nextBean returns the reply at the start of in, and its length; used is 0 while the reply is
+// nextBeanReply returns the reply at the start of in, and its length; used is 0 while the reply is
 // incomplete.
-func nextBean(in []byte) (r beanReply, used int) {
+func nextBeanReply(in []byte) (r beanReply, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 1 {
 		return r, 0
@@ -75,7 +75,7 @@ func nextBean(in []byte) (r beanReply, used int) {
 
 func appendPut(out []byte, priority int64, size int) []byte {
 	out = append(out, "put "...)
-	out = strconv.AppendInt(out, beanMiddle-priority, 10)
+	out = strconv.AppendInt(out, beanMiddlePriority-priority, 10)
 	out = append(out, " 0 "+beanTTR+" "...)
 	out = strconv.AppendInt(out, int64(size), 10)
 	return append(out, "\r\n"...)
@@ -95,18 +95,18 @@ type beanSubmitter struct {
 }
 
 func (b *beanSubmitter) Submit(typ int, priority int64, n load.Number) {
-	out := b.c.Out()
+	out := b.conn.Out()
 	if typ != b.typ {
 		b.typ = typ
 		out = append(out, b.useCommands[typ]...)
 	}
 	out = appendPut(out, priority, b.s.Body().Len())
 	out = b.s.Body().Append(out, n)
-	b.c.SetOut(append(out, "\r\n"...))
+	b.conn.SetOut(append(out, "\r\n"...))
 }
 
-func (b *beanSubmitter) reply(in []byte) int {
-	r, used := nextBean(in)
+func (b *beanSubmitter) handleReply(in []byte) int {
+	r, used := nextBeanReply(in)
 	if used == 0 {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (b *beanSubmitter) reply(in []byte) int {
 		b.s.AckedNext()
 	case "RESERVED":
 		b.s.Answered(nil, r.data)
-		b.answers.c.SetOut(append(appendDelete(b.answers.c.Out(), r.arg), "reserve\r\n"...))
+		b.answers.conn.SetOut(append(appendDelete(b.answers.conn.Out(), r.arg), "reserve\r\n"...))
 	case "DELETED", "USING":
 	case "WATCHING":
 		if string(r.arg) == "1" { // after the ignore
@@ -140,7 +140,7 @@ func (b *beanWorker) Answer(job load.Job) {
 		b.w.Misbehaved("job %s with body %.60q", job.ID, job.Body)
 		return
 	}
-	out := b.c.Out()
+	out := b.conn.Out()
 	if to := n.Submitter(); to != b.usedTube {
 		b.usedTube = to
 		out = append(out, "use "+replyTube...)
@@ -150,11 +150,11 @@ func (b *beanWorker) Answer(job load.Job) {
 	out = appendPut(out, 0, len(job.Body))
 	out = append(out, job.Body...)
 	out = append(out, "\r\n"...)
-	b.c.SetOut(append(appendDelete(out, job.ID), "reserve\r\n"...))
+	b.conn.SetOut(append(appendDelete(out, job.ID), "reserve\r\n"...))
 }
 
-func (b *beanWorker) reply(in []byte) int {
-	r, used := nextBean(in)
+func (b *beanWorker) handleReply(in []byte) int {
+	r, used := nextBeanReply(in)
 	if used == 0 {
 		return 0
 	}

@@ -12,22 +12,22 @@ type serverConn struct {
 		Lost(err error)
 	}
 	greeting []byte // sent first; if it is nil, the peer is ready at once
-	// next handles the reply at the start of in, and returns its length, 0 while the reply is not
+	// handleNext handles the reply at the start of in, and returns its length, 0 while the reply is not
 	// complete.
-	next func(in []byte) (used int)
-	c    *poll.Conn
+	handleNext func(in []byte) (used int)
+	conn       *poll.Conn
 }
 
 // Dial connects and greets.
 func (l *serverConn) Dial(loop *poll.Loop) (err error) {
-	if l.c, err = loop.Dial(l.peer.Addr(), l); err != nil {
+	if l.conn, err = loop.Dial(l.peer.Addr(), l); err != nil {
 		return err
 	}
 	if l.greeting == nil {
 		l.peer.Ready()
 		return nil
 	}
-	l.c.SetOut(append([]byte(nil), l.greeting...))
+	l.conn.SetOut(append([]byte(nil), l.greeting...))
 	return nil
 }
 
@@ -35,7 +35,7 @@ func (l *serverConn) Dial(loop *poll.Loop) (err error) {
 func (l *serverConn) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 	l.peer.Arrived(now)
 	for {
-		n := l.next(in[used:])
+		n := l.handleNext(in[used:])
 		if n == 0 {
 			return used
 		}
@@ -47,16 +47,16 @@ func (l *serverConn) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 func (l *serverConn) Closed(_ *poll.Conn, err error) { l.peer.Lost(err) }
 
 // Pending returns how many bytes are queued and not yet written.
-func (l *serverConn) Pending() int { return l.c.Pending() }
+func (l *serverConn) Pending() int { return l.conn.Pending() }
 
 // Hangup closes the connection, with a reset if abort is set.
 func (l *serverConn) Hangup(abort bool) {
 	switch {
-	case l.c == nil: // never dialled
+	case l.conn == nil: // never dialled
 	case abort:
-		l.c.Reset()
+		l.conn.Reset()
 	default:
-		l.c.Close()
+		l.conn.Close()
 	}
 }
 

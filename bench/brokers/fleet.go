@@ -43,9 +43,9 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 		case s == nil:
 			s = one
 		case i == 1:
-			s.WorkAddr = one.WorkAddr
+			s.WorkerAddr = one.WorkerAddr
 		default:
-			s.WorkAddr += "," + one.WorkAddr
+			s.WorkerAddr += "," + one.WorkerAddr
 		}
 		if i > 0 {
 			s.OtherPIDs = append(s.OtherPIDs, one.PID)

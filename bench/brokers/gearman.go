@@ -9,7 +9,7 @@ import (
 
 // Gearman uses gearmand's binary protocol.
 var Gearman = load.Protocol{
-	Traits:    load.Traits{Acks: load.CountedAcks, Queues: true, Jobs: true},
+	Traits:    load.Traits{Acks: load.CountedAcks, Queues: true, TracksPeers: true},
 	Submitter: newGearmanSubmitter, Worker: newGearmanWorker,
 }
 
@@ -28,21 +28,21 @@ const (
 	gearError        = 19
 	gearSubmitHigh   = 21
 	gearSubmitLow    = 33
-	gearHead         = 12
+	gearHeadLen      = 12
 	gearmanBacklog   = "4096"
 	gearmanHashTable = "100003" // for millions of jobs; with the default of 991 the chains get long
 )
 
-func newGearmanSubmitter(s *load.Submitter) load.SubmitSide {
+func newGearmanSubmitter(s *load.Submitter) load.SubmitterSide {
 	g := &gearmanSubmitter{s: s, types: s.Types()}
-	g.serverConn = serverConn{peer: s, next: g.packet}
+	g.serverConn = serverConn{peer: s, handleNext: g.handlePacket}
 	return g
 }
 
-func newGearmanWorker(w *load.Worker) load.WorkSide {
+func newGearmanWorker(w *load.Worker) load.WorkerSide {
 	g := &gearmanWorker{w: w}
 	hello := append(appendPacketHead(nil, gearCanDo, len(w.Type)), w.Type...)
-	g.serverConn = serverConn{peer: w, greeting: appendPacketHead(hello, gearGrab, 0), next: g.packet}
+	g.serverConn = serverConn{peer: w, greeting: appendPacketHead(hello, gearGrab, 0), handleNext: g.handlePacket}
 	return g
 }
 
@@ -53,16 +53,16 @@ func appendPacketHead(out []byte, typ, size int) []byte {
 	return binary.BigEndian.AppendUint32(out, uint32(size))
 }
 
-// response returns the packet at the start of in; used is 0 while it is not complete.
-func response(in []byte) (typ int, args []byte, used int) {
-	if len(in) < gearHead {
+// nextPacket returns the packet at the start of in; used is 0 while it is not complete.
+func nextPacket(in []byte) (typ int, args []byte, used int) {
+	if len(in) < gearHeadLen {
 		return 0, nil, 0
 	}
 	n := int(binary.BigEndian.Uint32(in[8:]))
-	if len(in)-gearHead < n {
+	if len(in)-gearHeadLen < n {
 		return 0, nil, 0
 	}
-	return int(binary.BigEndian.Uint32(in[4:])), in[gearHead : gearHead+n], gearHead + n
+	return int(binary.BigEndian.Uint32(in[4:])), in[gearHeadLen : gearHeadLen+n], gearHeadLen + n
 }
 
 type gearmanSubmitter struct {
@@ -77,14 +77,14 @@ func (g *gearmanSubmitter) Submit(typ int, priority int64, n load.Number) {
 	if priority > 0 { // gearmand has only three levels
 		verb = gearSubmitHigh
 	}
-	out := appendPacketHead(g.c.Out(), verb, len(name)+2+body.Len())
+	out := appendPacketHead(g.conn.Out(), verb, len(name)+2+body.Len())
 	out = append(out, name...)
 	out = append(out, 0, 0) // no unique id: gearmand need not look for an equal job
-	g.c.SetOut(body.Append(out, n))
+	g.conn.SetOut(body.Append(out, n))
 }
 
-func (g *gearmanSubmitter) packet(in []byte) int {
-	typ, args, used := response(in)
+func (g *gearmanSubmitter) handlePacket(in []byte) int {
+	typ, args, used := nextPacket(in)
 	if used == 0 {
 		return 0
 	}
@@ -110,15 +110,15 @@ type gearmanWorker struct {
 
 // Answer sends the result and asks for the next job in one write.
 func (g *gearmanWorker) Answer(job load.Job) {
-	out := appendPacketHead(g.c.Out(), gearComplete, len(job.ID)+1+len(job.Body))
+	out := appendPacketHead(g.conn.Out(), gearComplete, len(job.ID)+1+len(job.Body))
 	out = append(out, job.ID...)
 	out = append(out, 0)
 	out = append(out, job.Body...)
-	g.c.SetOut(appendPacketHead(out, gearGrab, 0))
+	g.conn.SetOut(appendPacketHead(out, gearGrab, 0))
 }
 
-func (g *gearmanWorker) packet(in []byte) int {
-	typ, args, used := response(in)
+func (g *gearmanWorker) handlePacket(in []byte) int {
+	typ, args, used := nextPacket(in)
 	if used == 0 {
 		return 0
 	}
@@ -126,11 +126,11 @@ func (g *gearmanWorker) packet(in []byte) int {
 	case gearNoJob:
 		g.w.Ready()
 		g.asleep = true
-		g.c.SetOut(appendPacketHead(g.c.Out(), gearPreSleep, 0))
+		g.conn.SetOut(appendPacketHead(g.conn.Out(), gearPreSleep, 0))
 	case gearNoop:
 		if g.asleep {
 			g.asleep = false
-			g.c.SetOut(appendPacketHead(g.c.Out(), gearGrab, 0))
+			g.conn.SetOut(appendPacketHead(g.conn.Out(), gearGrab, 0))
 		}
 	case gearAssign:
 		g.w.Ready()

@@ -13,27 +13,27 @@ import (
 // Gloom uses the protocol of gloomd. Frames in the form that gloomd writes are recognised by
 // comparing bytes; any other form is decoded as JSON, which is slower and gives the same.
 var Gloom = load.Protocol{
-	Traits:    load.Traits{Acks: load.NamedAcks, Queues: true, Prefetch: true, Groups: true, Jobs: true},
-	Submitter: func(s *load.Submitter) load.SubmitSide { return newGloomSubmitter(s) }, Worker: func(w *load.Worker) load.WorkSide { return newGloomWorker(w) },
+	Traits:    load.Traits{Acks: load.NamedAcks, Queues: true, Prefetch: true, Groups: true, TracksPeers: true},
+	Submitter: func(s *load.Submitter) load.SubmitterSide { return newGloomSubmitter(s) }, Worker: func(w *load.Worker) load.WorkerSide { return newGloomWorker(w) },
 }
 
-const frameHead = 4
+const frameHeadLen = 4
 
-// frame returns the frame at the start of in, nil while it is not complete.
-func frame(in []byte) (payload []byte, used int) {
-	if len(in) < frameHead {
+// nextFrame returns the frame at the start of in, nil while it is not complete.
+func nextFrame(in []byte) (payload []byte, used int) {
+	if len(in) < frameHeadLen {
 		return nil, 0
 	}
 	n := int(binary.BigEndian.Uint32(in))
-	if len(in)-frameHead < n {
+	if len(in)-frameHeadLen < n {
 		return nil, 0
 	}
-	return in[frameHead : frameHead+n : frameHead+n], frameHead + n
+	return in[frameHeadLen : frameHeadLen+n : frameHeadLen+n], frameHeadLen + n
 }
 
 // closeFrame writes the length of the frame that begins at from.
 func closeFrame(out []byte, from int) []byte {
-	binary.BigEndian.PutUint32(out[from:], uint32(len(out)-from-frameHead))
+	binary.BigEndian.PutUint32(out[from:], uint32(len(out)-from-frameHeadLen))
 	return out
 }
 
@@ -49,14 +49,14 @@ func newGloomSubmitter(s *load.Submitter) *gloomSubmitter {
 	for _, name := range s.Types() {
 		g.heads = append(g.heads, []byte(`","type":"`+name+`"`))
 	}
-	g.serverConn = serverConn{peer: s, next: g.frame}
+	g.serverConn = serverConn{peer: s, handleNext: g.handleFrame}
 	return g
 }
 
 const submitOpen = "\x00\x00\x00\x00" + `{"action":"submit","id":"`
 
 func (g *gloomSubmitter) Submit(typ int, priority int64, n load.Number) {
-	out := g.c.Out()
+	out := g.conn.Out()
 	from := len(out)
 	out = append(out, submitOpen...)
 	out = n.Append(out)
@@ -74,7 +74,7 @@ func (g *gloomSubmitter) Submit(typ int, priority int64, n load.Number) {
 	out = append(out, `,"body":`...)
 	out = g.s.Body().Append(out, n)
 	out = append(out, '}')
-	g.c.SetOut(closeFrame(out, from))
+	g.conn.SetOut(closeFrame(out, from))
 }
 
 const (
@@ -85,8 +85,8 @@ const (
 	resultStart = len(resultOpen) + load.NumberLen + len(resultMid)
 )
 
-func (g *gloomSubmitter) frame(in []byte) int {
-	p, used := frame(in)
+func (g *gloomSubmitter) handleFrame(in []byte) int {
+	p, used := nextFrame(in)
 	switch {
 	case used == 0:
 	case len(p) == ackLen && string(p[:len(ackOpen)]) == ackOpen && string(p[ackLen-2:]) == `"}`:
@@ -155,20 +155,20 @@ func newGloomWorker(w *load.Worker) *gloomWorker {
 		join = append(join, `,"prefetch":`...)
 		join = strconv.AppendInt(join, int64(w.Prefetch), 10)
 	}
-	g.serverConn = serverConn{peer: w, greeting: closeFrame(append(join, '}'), 0), next: g.frame}
+	g.serverConn = serverConn{peer: w, greeting: closeFrame(append(join, '}'), 0), handleNext: g.handleFrame}
 	return g
 }
 
 const (
-	okFrame   = `{"ok":true}`
-	jobOpen   = `{"action":"job","id":"`
-	answerTop = "\x00\x00\x00\x00" + `{"action":"respond",`
+	okFrame    = `{"ok":true}`
+	jobOpen    = `{"action":"job","id":"`
+	answerOpen = "\x00\x00\x00\x00" + `{"action":"respond",`
 )
 
 func (g *gloomWorker) Answer(job load.Job) {
-	out := g.c.Out()
+	out := g.conn.Out()
 	from := len(out)
-	out = append(out, answerTop...)
+	out = append(out, answerOpen...)
 	if g.namesJob {
 		out = append(out, `"id":"`...)
 		out = append(out, job.ID...)
@@ -177,18 +177,18 @@ func (g *gloomWorker) Answer(job load.Job) {
 	out = append(out, `"body":`...)
 	out = append(out, job.Body...)
 	out = append(out, '}')
-	g.c.SetOut(closeFrame(out, from))
+	g.conn.SetOut(closeFrame(out, from))
 	g.w.CountAnswer()
 }
 
-func (g *gloomWorker) frame(in []byte) int {
-	p, used := frame(in)
+func (g *gloomWorker) handleFrame(in []byte) int {
+	p, used := nextFrame(in)
 	if used == 0 {
 		return 0
 	}
 	if string(p) == okFrame {
-		g.ok()
-	} else if id, body, ok := g.job(p); ok {
+		g.handleOK()
+	} else if id, body, ok := g.parseJob(p); ok {
 		g.takeJob(id, body)
 	} else {
 		g.decodeFrame(p)
@@ -196,7 +196,7 @@ func (g *gloomWorker) frame(in []byte) int {
 	return used
 }
 
-func (g *gloomWorker) job(p []byte) (id, body []byte, ok bool) {
+func (g *gloomWorker) parseJob(p []byte) (id, body []byte, ok bool) {
 	const idEnd = len(jobOpen) + load.NumberLen
 	start := idEnd + len(g.afterID)
 	if len(p) <= start+1 || string(p[:len(jobOpen)]) != jobOpen || !bytes.Equal(p[idEnd:start], g.afterID) || p[len(p)-1] != '}' {
@@ -216,7 +216,7 @@ func (g *gloomWorker) serves(typ string) bool {
 	return typ == g.w.Type || g.w.ServesAll && strings.HasPrefix(typ, g.w.Type)
 }
 
-func (g *gloomWorker) ok() {
+func (g *gloomWorker) handleOK() {
 	switch {
 	case !g.w.Joined():
 		g.w.Ready()
@@ -241,7 +241,7 @@ func (g *gloomWorker) decodeFrame(p []byte) {
 	case m.Error != nil:
 		g.w.Refused(*m.Error, m.Reason)
 	case m.OK != nil && *m.OK:
-		g.ok()
+		g.handleOK()
 	case m.Action == "job" && m.ID != nil && m.Type != nil && g.serves(*m.Type) && m.Body != nil:
 		g.takeJob(m.id(), m.Body)
 	default:

@@ -17,8 +17,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// ready is the log line with the addresses of gloomd or the relay.
-type ready struct {
+// readyLine is the log line with the addresses of gloomd or the relay.
+type readyLine struct {
 	SubmitAddr string `json:"submit_addr"`
 	WorkerAddr string `json:"worker_addr"`
 	HTTPAddr   string `json:"http_addr"`
@@ -50,8 +50,8 @@ func startRelay(args ...string) func(ctx context.Context, set Settings) (*Server
 	}
 }
 
-// stopWithin is how long gloomd or the relay may take to end.
-const stopWithin = 5 * time.Second
+// stopTimeout is how long gloomd or the relay may take to end.
+const stopTimeout = 5 * time.Second
 
 // startAnnounced starts a program that listens on free ports, or on unix sockets,
 // and logs its addresses as JSON.
@@ -72,12 +72,12 @@ func startAnnounced(ctx context.Context, set Settings, path string, args []strin
 		d.Signal(syscall.SIGTERM)
 		select {
 		case <-d.Exited():
-		case <-time.After(stopWithin):
+		case <-time.After(stopTimeout):
 			d.Kill()
 		}
 		return os.RemoveAll(dir)
 	}
-	var r ready
+	var r readyLine
 	if err == nil {
 		err = errors.Join(json.Unmarshal([]byte(d.Ready), &r), ctx.Err())
 	}
@@ -87,7 +87,7 @@ func startAnnounced(ctx context.Context, set Settings, path string, args []strin
 	if !set.Unix {
 		submit, work = r.SubmitAddr, r.WorkerAddr
 	}
-	return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: submit, WorkAddr: work,
+	return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: submit, WorkerAddr: work,
 		HTTPAddr: r.HTTPAddr, PID: d.PID(), Shutdown: stop}, nil
 }
 

@@ -13,13 +13,13 @@ import (
 type Server struct {
 	Kind       string // name of its kind
 	Title      string // for tables
-	Version    string // version as it reports it, "" when it does not
-	Command    string // how it was started, "" when it was found running
+	Version    string // the version that it reports, "" if it reports none
+	Command    string // the command line that started it, "" if it was already running
 	Protocol   load.Protocol
 	SubmitAddr string
-	WorkAddr   string        // several, separated by commas: workers connect to them in turn
-	HTTPAddr   string        // of gloomd, "" when unknown
-	PID        int           // 0 when unknown
+	WorkerAddr string        // several, separated by commas: workers connect to them in turn
+	HTTPAddr   string        // gloomd's address for operators, "" if it is not known
+	PID        int           // 0 if it is not known
 	OtherPIDs  []int         // its other processes, whose processor time counts too
 	Build      *result.Build // how a gloomd that was started here was built
 	Shutdown   func() error  // ends it; nil for one that was found running
@@ -33,22 +33,22 @@ func (s *Server) Stop() error {
 	return s.Shutdown()
 }
 
-// Lack is the error of a server that lacks what a measurement needs, which is not a failure.
-type Lack string
+// Unsupported is the error of a server that lacks what a measurement needs, which is not a failure.
+type Unsupported string
 
-func (l Lack) Error() string { return string(l) }
+func (l Unsupported) Error() string { return string(l) }
 
 // Settings holds the settings with which a server is started.
 type Settings struct {
 	Gloomd   string   // path of gloomd; "": found or built
 	Flags    []string // further flags for gloomd
-	BodySize int      // largest body it must take
-	Unix     bool     // it listens on unix sockets instead of TCP
+	BodySize int      // largest body that the server must accept
+	Unix     bool     // the server listens on unix sockets instead of TCP
 }
 
 // Kind is a kind of server.
 type Kind struct {
-	Name  string // the name that the command line takes
+	Name  string // the name that the command line accepts
 	Title string
 	start func(ctx context.Context, set Settings) (*Server, error)
 }

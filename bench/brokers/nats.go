@@ -17,19 +17,19 @@ var NATS = load.Protocol{
 	Submitter: newNATSSubmitter, Worker: newNATSWorker,
 }
 
-func newNATSSubmitter(s *load.Submitter) load.SubmitSide {
+func newNATSSubmitter(s *load.Submitter) load.SubmitterSide {
 	n := &natsSubmitter{s: s}
 	inbox := "reply." + strconv.Itoa(s.Index)
 	for _, name := range s.Types() {
-		n.pubs = append(n.pubs, []byte("PUB "+name+" "+inbox+" "+strconv.Itoa(s.Body().Len())+"\r\n"))
+		n.publishHeads = append(n.publishHeads, []byte("PUB "+name+" "+inbox+" "+strconv.Itoa(s.Body().Len())+"\r\n"))
 	}
-	n.serverConn = serverConn{peer: s, greeting: []byte(natsConnect + "SUB " + inbox + " 1\r\nPING\r\n"), next: n.line}
+	n.serverConn = serverConn{peer: s, greeting: []byte(natsConnect + "SUB " + inbox + " 1\r\nPING\r\n"), handleNext: n.handleLine}
 	return n
 }
 
-func newNATSWorker(w *load.Worker) load.WorkSide {
+func newNATSWorker(w *load.Worker) load.WorkerSide {
 	n := &natsWorker{w: w}
-	n.serverConn = serverConn{peer: w, greeting: []byte(natsConnect + "SUB " + w.Type + " workers 1\r\nPING\r\n"), next: n.line}
+	n.serverConn = serverConn{peer: w, greeting: []byte(natsConnect + "SUB " + w.Type + " workers 1\r\nPING\r\n"), handleNext: n.handleLine}
 	return n
 }
 
@@ -62,7 +62,7 @@ func (l *serverConn) handleControl(line []byte) bool {
 	case string(line) == "PONG":
 		l.peer.Ready()
 	case string(line) == "PING":
-		l.c.SetOut(append(l.c.Out(), "PONG\r\n"...))
+		l.conn.SetOut(append(l.conn.Out(), "PONG\r\n"...))
 	default:
 		return bytes.HasPrefix(line, []byte("INFO "))
 	}
@@ -71,17 +71,17 @@ func (l *serverConn) handleControl(line []byte) bool {
 
 type natsSubmitter struct {
 	serverConn
-	s    *load.Submitter
-	pubs [][]byte
+	s            *load.Submitter
+	publishHeads [][]byte
 }
 
 func (n *natsSubmitter) Submit(typ int, _ int64, num load.Number) {
-	out := append(n.c.Out(), n.pubs[typ]...)
+	out := append(n.conn.Out(), n.publishHeads[typ]...)
 	out = n.s.Body().Append(out, num)
-	n.c.SetOut(append(out, "\r\n"...))
+	n.conn.SetOut(append(out, "\r\n"...))
 }
 
-func (n *natsSubmitter) line(in []byte) int {
+func (n *natsSubmitter) handleLine(in []byte) int {
 	line, payload, used := nextLine(in)
 	switch {
 	case used == 0:
@@ -99,19 +99,19 @@ type natsWorker struct {
 }
 
 func (n *natsWorker) Answer(job load.Job) {
-	out := append(n.c.Out(), "PUB "...)
+	out := append(n.conn.Out(), "PUB "...)
 	out = append(out, job.Reply...)
 	out = append(out, ' ')
 	out = strconv.AppendInt(out, int64(len(job.Body)), 10)
 	out = append(out, "\r\n"...)
 	out = append(out, job.Body...)
-	n.c.SetOut(append(out, "\r\n"...))
+	n.conn.SetOut(append(out, "\r\n"...))
 	if n.w.Prefetch == 0 {
-		n.c.Flush()
+		n.conn.Flush()
 	}
 }
 
-func (n *natsWorker) line(in []byte) int {
+func (n *natsWorker) handleLine(in []byte) int {
 	line, payload, used := nextLine(in)
 	switch {
 	case used == 0:

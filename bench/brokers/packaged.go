@@ -13,15 +13,15 @@ import (
 )
 
 // ErrNoUnix says that a server cannot be measured over unix sockets.
-const ErrNoUnix = Lack("it is measured only over TCP")
+const ErrNoUnix = Unsupported("it is measured only over TCP")
 
-// debianServer is a server that the system has a package for.
+// debianServer is a server that is installed from a Debian package.
 type debianServer struct {
-	program  string
-	pkg      string // name of the package in Debian and its relatives
-	protocol load.Protocol
-	args     func(port string, set Settings) []string
-	version  string // the flag that prints the version
+	program     string
+	pkg         string // name of the package in Debian and its relatives
+	protocol    load.Protocol
+	args        func(port string, set Settings) []string
+	versionFlag string // the flag that prints the version
 }
 
 // start runs the server on a free port and waits until it accepts connections.
@@ -49,8 +49,8 @@ func (p debianServer) start(ctx context.Context, set Settings) (*Server, error) 
 		s.Close()
 		return nil, err
 	}
-	return &Server{Version: version(ctx, path, p.version), Command: commandLine(path, args), Protocol: p.protocol,
-		SubmitAddr: s.Addr(), WorkAddr: s.Addr(), PID: s.PID(), Shutdown: func() error { s.Close(); return nil }}, nil
+	return &Server{Version: version(ctx, path, p.versionFlag), Command: commandLine(path, args), Protocol: p.protocol,
+		SubmitAddr: s.Addr(), WorkerAddr: s.Addr(), PID: s.PID(), Shutdown: func() error { s.Close(); return nil }}, nil
 }
 
 func (p debianServer) find() (string, error) {

@@ -25,17 +25,20 @@ func TestParsersOnEveryCut(t *testing.T) {
 	}{
 		"gloom": {
 			gloom(`{"ok":true}`) + gloom("") + gloom(`{"id":"x","body":1}`), []string{`{"ok":true}`, "", `{"id":"x","body":1}`},
-			func(in []byte) (string, int) { p, n := frame(in); return string(p), n },
+			func(in []byte) (string, int) { p, n := nextFrame(in); return string(p), n },
 		},
 		"gearman": {
 			gear(gearCreated, "H:x:1") + gear(gearNoop, "") + gear(gearComplete, "H:x:1\x00body"), []string{"8 H:x:1", "6 ", "13 H:x:1\x00body"},
-			func(in []byte) (string, int) { typ, args, n := response(in); return fmt.Sprintf("%d %s", typ, args), n },
+			func(in []byte) (string, int) {
+				typ, args, n := nextPacket(in)
+				return fmt.Sprintf("%d %s", typ, args), n
+			},
 		},
 		"beanstalk": {
 			"INSERTED 12\r\nRESERVED 7 5\r\nab\r\nc\r\nDELETED\r\nRESERVED 8 0\r\n\r\n",
 			[]string{"INSERTED|12|", "RESERVED|7|ab\r\nc", "DELETED||", "RESERVED|8|"},
 			func(in []byte) (string, int) {
-				r, n := nextBean(in)
+				r, n := nextBeanReply(in)
 				return fmt.Sprintf("%s|%s|%s", r.name, r.arg, r.data), n
 			},
 		},
@@ -43,7 +46,7 @@ func TestParsersOnEveryCut(t *testing.T) {
 			"+PONG\r\n:42\r\n*2\r\n$5\r\nreply\r\n*1\r\n$4\r\na\r\nb\r\n-ERR no\r\n$0\r\n\r\n",
 			[]string{"+0PONG", ":4242", "*22", "$5reply", "*11", "$4a\r\nb", "-0ERR no", "$0"},
 			func(in []byte) (string, int) {
-				reply, n := nextItem(in)
+				reply, n := nextRESPItem(in)
 				return fmt.Sprintf("%c%d%s", reply.kind, reply.n, reply.text), n
 			},
 		},

@@ -16,19 +16,19 @@ var Redis = load.Protocol{
 	Submitter: newRedisSubmitter, Worker: newRedisWorker,
 }
 
-func newRedisSubmitter(s *load.Submitter) load.SubmitSide {
+func newRedisSubmitter(s *load.Submitter) load.SubmitterSide {
 	r := &redisSubmitter{s: s, popCommand: command("BLMPOP", "0", "1", replyList(s.Index), "LEFT", "COUNT", "1024")}
 	for _, name := range s.Types() {
-		r.pushes = append(r.pushes, pushHead(name, s.Body().Len()))
+		r.pushHeads = append(r.pushHeads, pushHead(name, s.Body().Len()))
 	}
-	r.serverConn = serverConn{peer: s, greeting: command("PING"), next: r.pushed}
-	r.answers = serverConn{peer: s, greeting: r.popCommand, next: r.handlePopped}
+	r.serverConn = serverConn{peer: s, greeting: command("PING"), handleNext: r.handlePushed}
+	r.answers = serverConn{peer: s, greeting: r.popCommand, handleNext: r.handlePopped}
 	return r
 }
 
-func newRedisWorker(w *load.Worker) load.WorkSide {
+func newRedisWorker(w *load.Worker) load.WorkerSide {
 	r := &redisWorker{w: w, popCommand: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
-	r.serverConn = serverConn{peer: w, greeting: append(command("PING"), r.popCommand...), next: r.reply}
+	r.serverConn = serverConn{peer: w, greeting: append(command("PING"), r.popCommand...), handleNext: r.handleReply}
 	return r
 }
 
@@ -55,16 +55,16 @@ func pushHead(list string, size int) []byte {
 	return append(out, "\r\n"...)
 }
 
-// item is one element of a reply; the elements of an array are items too.
-type item struct {
+// respItem is one element of a reply; the elements of an array are items too.
+type respItem struct {
 	kind byte // one of + - : $ *
 	n    int  // value of an integer, or length of an array
 	text []byte
 }
 
-// nextItem returns the element at the start of in, and its length; used is 0 while the element is
+// nextRESPItem returns the element at the start of in, and its length; used is 0 while the element is
 // incomplete.
-func nextItem(in []byte) (reply item, used int) {
+func nextRESPItem(in []byte) (reply respItem, used int) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 2 {
 		return reply, 0
@@ -88,21 +88,21 @@ func nextItem(in []byte) (reply item, used int) {
 
 type redisSubmitter struct {
 	twoConns
-	s          *load.Submitter
-	pushes     [][]byte
-	popCommand []byte
-	left       int // answers still to come in the current reply
-	withID     bool
+	s           *load.Submitter
+	pushHeads   [][]byte
+	popCommand  []byte
+	answersLeft int // answers still to come in the current reply
+	withID      bool
 }
 
 func (r *redisSubmitter) Submit(typ int, _ int64, n load.Number) {
-	out := append(r.c.Out(), r.pushes[typ]...)
+	out := append(r.conn.Out(), r.pushHeads[typ]...)
 	out = r.s.Body().Append(out, n)
-	r.c.SetOut(append(out, "\r\n"...))
+	r.conn.SetOut(append(out, "\r\n"...))
 }
 
-func (r *redisSubmitter) pushed(in []byte) int {
-	reply, used := nextItem(in)
+func (r *redisSubmitter) handlePushed(in []byte) int {
+	reply, used := nextRESPItem(in)
 	switch {
 	case used == 0:
 	case reply.kind == ':':
@@ -119,22 +119,22 @@ func (r *redisSubmitter) pushed(in []byte) int {
 
 // handlePopped handles the reply [list, [answer, …]] to a take, element by element.
 func (r *redisSubmitter) handlePopped(in []byte) int {
-	reply, used := nextItem(in)
+	reply, used := nextRESPItem(in)
 	switch {
 	case used == 0:
 	case reply.kind == '-':
 		r.s.Refused(nil, "redis error", string(reply.text))
 	case reply.kind == '*' && !r.withID: // the outer array
 	case reply.kind == '*':
-		r.left = reply.n
+		r.answersLeft = reply.n
 		// The next take is sent at once; it waits until this reply is read.
-		r.answers.c.SetOut(append(r.answers.c.Out(), r.popCommand...))
+		r.answers.conn.SetOut(append(r.answers.conn.Out(), r.popCommand...))
 	case !r.withID:
 		r.withID = true
-	case r.left > 0:
+	case r.answersLeft > 0:
 		r.s.Answered(nil, reply.text)
-		r.left--
-		r.withID = r.left > 0
+		r.answersLeft--
+		r.withID = r.answersLeft > 0
 	default:
 		r.s.Misbehaved("reply %c%.60q to a take", reply.kind, reply.text)
 	}
@@ -161,14 +161,14 @@ func (r *redisWorker) Answer(job load.Job) {
 		head = pushHead(replyList(n.Submitter()), len(job.Body))
 		r.replies[n.Submitter()] = head
 	}
-	out := append(r.c.Out(), head...)
+	out := append(r.conn.Out(), head...)
 	out = append(out, job.Body...)
 	out = append(out, "\r\n"...)
-	r.c.SetOut(append(out, r.popCommand...))
+	r.conn.SetOut(append(out, r.popCommand...))
 }
 
-func (r *redisWorker) reply(in []byte) int {
-	reply, used := nextItem(in)
+func (r *redisWorker) handleReply(in []byte) int {
+	reply, used := nextRESPItem(in)
 	switch {
 	case used == 0:
 	case reply.kind == '-':

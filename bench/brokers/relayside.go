@@ -14,22 +14,22 @@ var Relay = load.Protocol{
 	Submitter: newRelaySubmitter, Worker: newRelayWorker,
 }
 
-func newRelaySubmitter(s *load.Submitter) load.SubmitSide {
+func newRelaySubmitter(s *load.Submitter) load.SubmitterSide {
 	g := newGloomSubmitter(s)
-	g.next = g.relayed
+	g.handleNext = g.handleRelayed
 	return g
 }
 
-func newRelayWorker(w *load.Worker) load.WorkSide {
+func newRelayWorker(w *load.Worker) load.WorkerSide {
 	g := newGloomWorker(w)
-	g.next = g.relayed
+	g.handleNext = g.handleRelayed
 	return g
 }
 
 const relayedAnswer = `{"action":"respond","body":`
 
-func (g *gloomSubmitter) relayed(in []byte) int {
-	p, used := frame(in)
+func (g *gloomSubmitter) handleRelayed(in []byte) int {
+	p, used := nextFrame(in)
 	switch {
 	case used == 0:
 	case string(p) == relay.SubmitAck:
@@ -42,13 +42,13 @@ func (g *gloomSubmitter) relayed(in []byte) int {
 	return used
 }
 
-func (g *gloomWorker) relayed(in []byte) int {
-	p, used := frame(in)
+func (g *gloomWorker) handleRelayed(in []byte) int {
+	p, used := nextFrame(in)
 	switch start := len(p) - 1 - g.w.Body().Len(); {
 	case used == 0:
 	case string(p) == okFrame:
-		g.ok()
-	case start < len(submitOpen)-frameHead || !bytes.HasSuffix(p[:start], []byte(`"body":`)):
+		g.handleOK()
+	case start < len(submitOpen)-frameHeadLen || !bytes.HasSuffix(p[:start], []byte(`"body":`)):
 		g.w.Misbehaved("frame %.80q to a worker", p)
 	default:
 		g.takeJob(nil, p[start:len(p)-1])

@@ -85,7 +85,7 @@ func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, srv.Stop()) }()
 	worker := &gloom.Worker{
-		Type: "echo", Concurrency: o.workerSockets, Options: []gloom.Option{gloom.Addrs(srv.WorkAddr), gloom.TrustBodies()},
+		Type: "echo", Concurrency: o.workerSockets, Options: []gloom.Option{gloom.Addrs(srv.WorkerAddr), gloom.TrustBodies()},
 		Handler: func(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil },
 	}
 	if err := worker.Start(ctx); err != nil {

@@ -68,5 +68,5 @@ func (rep *Report) summary(w io.Writer) {
 	for _, r := range rep.Rounds {
 		rates = append(rates, r.Rate())
 	}
-	fmt.Fprintf(w, "%s: %s; %s, innodb_flush_log_at_trx_commit=%s\n", rep.Options.Mode, result.Spread(rates, "rows/s"), rep.Database, rep.Flush)
+	fmt.Fprintf(w, "%s: %s; %s, innodb_flush_log_at_trx_commit=%s\n", rep.Options.Mode, result.DescribeSpread(rates, "rows/s"), rep.Database, rep.Flush)
 }

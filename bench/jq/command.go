@@ -87,7 +87,7 @@ func (rep *Report) summary(w io.Writer) {
 	}
 	var lines []string
 	for name, metric := range rates {
-		lines = append(lines, fmt.Sprintf("%s, %s: %s\n", rep.Options.Load, name, result.Spread(metric, "jobs/s")))
+		lines = append(lines, fmt.Sprintf("%s, %s: %s\n", rep.Options.Load, name, result.DescribeSpread(metric, "jobs/s")))
 	}
 	slices.Sort(lines)
 	io.WriteString(w, strings.Join(lines, ""))

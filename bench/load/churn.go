@@ -13,9 +13,10 @@ type Churn struct {
 	MaxAway    time.Duration // the longest time that a peer stays away
 }
 
+// churner makes the peers of one shard come and go.
 type churner struct {
 	Churn
-	lane       *lane
+	shard      *shard
 	rng        *rand.Rand
 	workers    *schedule
 	submitters *schedule
@@ -23,6 +24,7 @@ type churner struct {
 	stopped    bool
 }
 
+// absence describes a peer that is away and comes back at returnAt.
 type absence struct {
 	returnAt int64
 	dial     func() error
@@ -32,11 +34,11 @@ type absence struct {
 // Churn starts to make peers come and go.
 func (g *Generator) Churn(c Churn) error {
 	i := uint64(0)
-	share := float64(len(g.lanes))
-	return g.eachLane(func(l *lane) error {
+	share := float64(len(g.shards))
+	return g.eachShard(func(l *shard) error {
 		seed := g.cfg.Seed + i*7919
 		i++
-		l.churn = &churner{Churn: c, lane: l, rng: rand.New(rand.NewPCG(seed, 1))}
+		l.churn = &churner{Churn: c, shard: l, rng: rand.New(rand.NewPCG(seed, 1))}
 		if c.Workers > 0 {
 			l.churn.workers = newSchedule(NewPoisson(c.Workers/share, seed+1), l.now)
 		}
@@ -56,6 +58,7 @@ func (c *churner) stop() {
 	c.absent = nil
 }
 
+// step does the work that is due, and returns when it must be called again; a negative time means never.
 func (c *churner) step(now int64) (next int64) {
 	if c.stopped {
 		return -1
@@ -64,7 +67,7 @@ func (c *churner) step(now int64) (next int64) {
 	for i := 0; i < len(c.absent); {
 		a := c.absent[i]
 		if a.returnAt > now {
-			next = earlier(next, a.returnAt)
+			next = earliest(next, a.returnAt)
 			i++
 			continue
 		}
@@ -74,46 +77,46 @@ func (c *churner) step(now int64) (next int64) {
 	}
 	if s := c.workers; s != nil {
 		for _, ok := s.nextDue(now); ok; _, ok = s.nextDue(now) {
-			next = earlier(next, c.endWorker(now))
+			next = earliest(next, c.endWorker(now))
 		}
-		next = earlier(next, s.next)
+		next = earliest(next, s.nextAt)
 	}
 	if s := c.submitters; s != nil {
 		for _, ok := s.nextDue(now); ok; _, ok = s.nextDue(now) {
-			next = earlier(next, c.endSubmitter(now))
+			next = earliest(next, c.endSubmitter(now))
 		}
-		next = earlier(next, s.next)
+		next = earliest(next, s.nextAt)
 	}
 	return next
 }
 
 func (c *churner) reconnect(a absence) {
 	if err := a.dial(); err != nil {
-		c.lane.faults.add(Disconnected, "coming back: %v", err)
+		c.shard.faults.add(Disconnected, "coming back: %v", err)
 		return
 	}
 	a.resume()
 }
 
 func (c *churner) endWorker(now int64) int64 {
-	w := c.lane.workers[c.rng.IntN(len(c.lane.workers))]
+	w := c.shard.workers[c.rng.IntN(len(c.shard.workers))]
 	if !w.ready {
 		return -1
 	}
 	w.hangup(c.rng.IntN(2) == 0)
-	c.lane.count.WorkerHangups++
+	c.shard.totals.WorkerHangups++
 	return c.disconnect(now, w.dial, func() {})
 }
 
 func (c *churner) endSubmitter(now int64) int64 {
-	s := c.lane.submitters[c.rng.IntN(len(c.lane.submitters))]
+	s := c.shard.submitters[c.rng.IntN(len(c.shard.submitters))]
 	if !s.ready || s.Index < c.Steady {
 		return -1
 	}
 	budget := s.budget
 	s.hangup(c.rng.IntN(2) == 0)
 	s.budget = 0
-	c.lane.count.SubmitterHangups++
+	c.shard.totals.SubmitterHangups++
 	return c.disconnect(now, s.dial, func() {
 		if !c.stopped {
 			s.budget = budget
@@ -122,6 +125,7 @@ func (c *churner) endSubmitter(now int64) int64 {
 	})
 }
 
+// disconnect records a peer that has just hung up as absent, and returns when it comes back.
 func (c *churner) disconnect(now int64, dial func() error, resume func()) int64 {
 	returnAt := now
 	if c.MaxAway > 0 {

@@ -9,23 +9,23 @@ import (
 type Config struct {
 	Protocol   Protocol
 	SubmitAddr string // "host:port" or "unix:/path"
-	WorkAddr   string // like SubmitAddr; may be several, separated by commas, to which workers connect in turn
+	WorkerAddr string // like SubmitAddr; may be several, separated by commas, to which workers connect in turn
 
-	Submitters int           // 1 … MaxSubmitters
-	First      int           // index of the first one: two generators on one server must not share ids
-	Window     int           // jobs outstanding per submitter, 1 … MaxOutstanding
-	Workers    int           // connections that do the work
-	Idle       int           // more workers, for a type without jobs
-	Type       string        // name of the job type, or the beginning of their names; default echo
-	Types      int           // job types, at most as many as workers unless these are Versatile
-	Versatile  bool          // each worker serves all types, by a pattern
-	Groups     int           // number of groups; each job belongs to one, evenly; 0: none
-	Priorities int           // jobs get priorities 0 … Priorities-1 evenly; 1: none is sent
-	BodySize   int           // bytes, at least MinBody
-	WorkTime   time.Duration // how long a worker keeps each job
-	Prefetch   int           // jobs out per worker connection; 0: the plain protocol
-	Lanes      int           // event loops (threads) of the generator
-	Seed       uint64        // seed of all random numbers
+	Submitters     int           // 1 … MaxSubmitters
+	FirstSubmitter int           // index of the first submitter: two generators on one server must not share ids
+	Window         int           // jobs outstanding per submitter, 1 … MaxOutstanding
+	Workers        int           // connections that do the work
+	IdleWorkers    int           // more workers, for a type without jobs
+	Type           string        // name of the job type, or the beginning of their names; default echo
+	Types          int           // job types, at most as many as workers unless these are Versatile
+	Versatile      bool          // each worker serves all types, by a pattern
+	Groups         int           // number of groups; each job belongs to one, evenly; 0: none
+	Priorities     int           // jobs get priorities 0 … Priorities-1 evenly; 1: none is sent
+	BodySize       int           // bytes, at least MinBody
+	WorkTime       time.Duration // how long a worker keeps each job
+	Prefetch       int           // jobs out per worker connection; 0: the plain protocol
+	Loops          int           // event loops (threads) of the generator
+	Seed           uint64        // seed of all random numbers
 
 	// MayFail says that jobs may end in an error of the server without that being a
 	// fault, as when workers are killed.
@@ -39,16 +39,16 @@ func (c *Config) Validate() error {
 		value, lo, hi int
 	}{
 		{"submitters", c.Submitters, 1, MaxSubmitters},
-		{"first submitter", c.First, 0, MaxSubmitters - c.Submitters},
+		{"first submitter", c.FirstSubmitter, 0, MaxSubmitters - c.Submitters},
 		{"window", c.Window, 1, MaxOutstanding},
 		{"workers", c.Workers, 1, 1 << 20},
-		{"idle workers", c.Idle, 0, 1 << 20},
+		{"idle workers", c.IdleWorkers, 0, 1 << 20},
 		{"types", c.Types, 1, c.maxTypes()},
 		{"groups", c.Groups, 0, 1 << 20},
 		{"priorities", c.Priorities, 1, 1 << 30},
 		{"body size", c.BodySize, MinBody, 1 << 30},
 		{"prefetch", c.Prefetch, 0, 1 << 20},
-		{"generator loops", c.Lanes, 1, min(256, c.Submitters)},
+		{"generator loops", c.Loops, 1, min(256, c.Submitters)},
 	} {
 		if f.value < f.lo || f.value > f.hi {
 			return fmt.Errorf("%s %d: must be %d … %d", f.name, f.value, f.lo, f.hi)

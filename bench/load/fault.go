@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Fault is one way in which a server can be wrong.
+// Fault is a kind of error that a server can make.
 type Fault uint8
 
 const (
@@ -18,10 +18,10 @@ const (
 	Refused                   // an error frame without a reason
 	Misbehaved                // bytes that the protocol does not allow
 	Disconnected              // a connection ended by the server
-	faultKinds
+	faultCount
 )
 
-var faultNames = [faultKinds]string{"lost", "doubled", "swapped", "damaged", "unacked", "unknown", "refused",
+var faultNames = [faultCount]string{"lost", "doubled", "swapped", "damaged", "unacked", "unknown", "refused",
 	"misbehaved", "disconnected"}
 
 func (f Fault) String() string { return faultNames[f] }
@@ -30,7 +30,7 @@ const maxSamples = 8
 
 // Faults counts faults, and keeps a description of the first few.
 type Faults struct {
-	Counts  [faultKinds]int64
+	Counts  [faultCount]int64
 	Samples []string
 }
 
@@ -41,7 +41,7 @@ func (f *Faults) add(kind Fault, format string, args ...any) {
 	}
 }
 
-// Merge adds other's faults.
+// Merge adds the faults of other.
 func (f *Faults) Merge(other *Faults) {
 	for i, n := range other.Counts {
 		f.Counts[i] += n
@@ -72,7 +72,7 @@ func (f *Faults) ByName() map[string]int64 {
 	return m
 }
 
-// String lists the counts above zero; "none" if there are none.
+// String lists the counts above zero, or returns "none" if all counts are zero.
 func (f *Faults) String() string {
 	var parts []string
 	for i, n := range f.Counts {

@@ -21,11 +21,11 @@ const Unlimited = int64(1) << 62
 // Generator runs the peers of one run. Its methods must be called from one goroutine,
 // except Outstanding and Faults.
 type Generator struct {
-	cfg   Config
-	start time.Time
-	lanes []*lane
-	errs  chan error
-	total *hdrhistogram.Histogram
+	cfg       Config
+	startedAt time.Time
+	shards    []*shard
+	loopErrs  chan error
+	total     *hdrhistogram.Histogram
 }
 
 // New makes a generator with nothing connected. Close must be called.
@@ -37,24 +37,24 @@ func New(cfg Config) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{cfg: cfg, start: time.Now(), errs: make(chan error, cfg.Lanes), total: newHistogram()}
-	for range cfg.Lanes {
-		loop, err := poll.New(g.start)
+	g := &Generator{cfg: cfg, startedAt: time.Now(), loopErrs: make(chan error, cfg.Loops), total: newHistogram()}
+	for range cfg.Loops {
+		loop, err := poll.New(g.startedAt)
 		if err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
-		l := &lane{cfg: &g.cfg, body: body, loop: loop, window: cfg.Window, hist: newHistogram(), spareHist: newHistogram()}
-		g.lanes = append(g.lanes, l)
-		go func() { g.errs <- loop.Run(l.step) }()
+		l := &shard{cfg: &g.cfg, body: body, loop: loop, window: cfg.Window, latencies: newHistogram(), spareLatencies: newHistogram()}
+		g.shards = append(g.shards, l)
+		go func() { g.loopErrs <- loop.Run(l.step) }()
 	}
 	traits := cfg.Protocol.Traits
 	for i := range cfg.Submitters {
-		l := g.lanes[i%len(g.lanes)]
-		l.submitters = append(l.submitters, &Submitter{Index: cfg.First + i, lane: l, traits: traits, jobs: outstanding{sub: uint32(cfg.First + i)}})
+		l := g.shards[i%len(g.shards)]
+		l.submitters = append(l.submitters, &Submitter{Index: cfg.FirstSubmitter + i, shard: l, traits: traits, jobs: outstanding{submitter: uint32(cfg.FirstSubmitter + i)}})
 	}
-	for i := range cfg.Workers + cfg.Idle {
-		l := g.lanes[i%len(g.lanes)]
-		w := &Worker{Index: i, lane: l, Type: g.cfg.typeName(i % cfg.Types), Prefetch: cfg.Prefetch}
+	for i := range cfg.Workers + cfg.IdleWorkers {
+		l := g.shards[i%len(g.shards)]
+		w := &Worker{Index: i, shard: l, Type: g.cfg.typeName(i % cfg.Types), Prefetch: cfg.Prefetch}
 		if cfg.Versatile && cfg.Types > 1 {
 			w.Type, w.ServesAll = g.cfg.baseName()+"-", true
 		}
@@ -66,12 +66,12 @@ func New(cfg Config) (*Generator, error) {
 	return g, nil
 }
 
-// eachLane runs f on every lane's thread, one lane after the other.
-func (g *Generator) eachLane(f func(l *lane) error) error {
-	for _, l := range g.lanes {
+// eachShard runs f on every shard's thread, one shard after the other.
+func (g *Generator) eachShard(f func(l *shard) error) error {
+	for _, l := range g.shards {
 		var err error
 		if !l.loop.Do(func() { l.now = l.loop.Now(); err = f(l) }) {
-			return errors.Join(errors.New("an event loop of the generator has stopped"), <-g.errs)
+			return errors.Join(errors.New("an event loop of the generator has stopped"), <-g.loopErrs)
 		}
 		if err != nil {
 			return err
@@ -80,24 +80,24 @@ func (g *Generator) eachLane(f func(l *lane) error) error {
 	return nil
 }
 
-// await waits until cond holds on every lane. It returns the time at which the
-// last lane saw it, in nanoseconds of the generator's clock.
-func (g *Generator) await(ctx context.Context, name string, cond func(l *lane) bool) (int64, error) {
-	waiter := make(chan int64, len(g.lanes))
-	err := g.eachLane(func(l *lane) error {
-		l.waiter, l.await = waiter, func() bool { return cond(l) }
+// await waits until cond holds on every shard. It returns the time at which the
+// last shard saw it, in nanoseconds of the generator's clock.
+func (g *Generator) await(ctx context.Context, name string, cond func(l *shard) bool) (int64, error) {
+	waiter := make(chan int64, len(g.shards))
+	err := g.eachShard(func(l *shard) error {
+		l.conditionMet, l.waitCondition = waiter, func() bool { return cond(l) }
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
 	var last int64
-	for range g.lanes {
+	for range g.shards {
 		select {
 		case at := <-waiter:
 			last = max(last, at)
 		case <-ctx.Done():
-			_ = g.eachLane(func(l *lane) error { l.await = nil; return nil })
+			_ = g.eachShard(func(l *shard) error { l.waitCondition = nil; return nil })
 			return 0, fmt.Errorf("waiting for %s: %w (faults so far: %s)", name, ctx.Err(), g.Faults())
 		}
 	}
@@ -107,13 +107,13 @@ func (g *Generator) await(ctx context.Context, name string, cond func(l *lane) b
 // ConnectWorkers connects the workers with numbers n, from <= n < to, and waits until the server
 // counts all of them.
 func (g *Generator) ConnectWorkers(ctx context.Context, from, to int) error {
-	return connect(ctx, g, "workers", from, to, func(l *lane) []*Worker { return l.workers })
+	return connect(ctx, g, "workers", from, to, func(l *shard) []*Worker { return l.workers })
 }
 
 // ConnectSubmitters connects all submitters and waits until they may submit.
 func (g *Generator) ConnectSubmitters(ctx context.Context) error {
-	first := g.cfg.First
-	return connect(ctx, g, "submitters", first, first+g.cfg.Submitters, func(l *lane) []*Submitter { return l.submitters })
+	first := g.cfg.FirstSubmitter
+	return connect(ctx, g, "submitters", first, first+g.cfg.Submitters, func(l *shard) []*Submitter { return l.submitters })
 }
 
 // connect connects the clients with numbers n, from <= n < to, a batch at a time, and waits for
@@ -121,10 +121,10 @@ func (g *Generator) ConnectSubmitters(ctx context.Context) error {
 func connect[C interface {
 	dial() error
 	state() (index int, ready bool)
-}](ctx context.Context, g *Generator, name string, from, to int, connsOf func(*lane) []C) error {
+}](ctx context.Context, g *Generator, name string, from, to int, connsOf func(*shard) []C) error {
 	for ; from < to; from += connectBatch {
 		end := min(from+connectBatch, to)
-		err := g.eachLane(func(l *lane) error {
+		err := g.eachShard(func(l *shard) error {
 			for _, c := range connsOf(l) {
 				if i, _ := c.state(); i >= from && i < end {
 					if err := c.dial(); err != nil {
@@ -137,7 +137,7 @@ func connect[C interface {
 		if err != nil {
 			return err
 		}
-		_, err = g.await(ctx, fmt.Sprintf("%s %d to %d to be ready", name, from, end-1), func(l *lane) bool {
+		_, err = g.await(ctx, fmt.Sprintf("%s %d to %d to be ready", name, from, end-1), func(l *shard) bool {
 			return !slices.ContainsFunc(connsOf(l), func(c C) bool {
 				i, ready := c.state()
 				return i >= from && i < end && !ready
@@ -155,14 +155,14 @@ func connect[C interface {
 func (g *Generator) Submit(jobs int64, window int) (start int64, err error) {
 	n := int64(g.cfg.Submitters)
 	first := true
-	err = g.eachLane(func(l *lane) error {
+	err = g.eachShard(func(l *shard) error {
 		if first {
 			start, first = l.now, false
 		}
 		l.window = window
 		for _, s := range l.submitters {
 			s.budget = jobs / n
-			if int64(s.Index-g.cfg.First) < jobs%n {
+			if int64(s.Index-g.cfg.FirstSubmitter) < jobs%n {
 				s.budget++
 			}
 			s.fillWindow()
@@ -172,20 +172,20 @@ func (g *Generator) Submit(jobs int64, window int) (start int64, err error) {
 	return start, err
 }
 
-// Pace starts an open loop: pacer i serves lane i.
-func (g *Generator) Pace(pacer func(lane, lanes int) Pacer) error {
+// Pace starts an open loop: pacer i serves shard i.
+func (g *Generator) Pace(pacer func(shard, shards int) Pacer) error {
 	i := -1
-	return g.eachLane(func(l *lane) error {
+	return g.eachShard(func(l *shard) error {
 		i++
-		l.sched = newSchedule(pacer(i, len(g.lanes)), l.now)
+		l.schedule = newSchedule(pacer(i, len(g.shards)), l.now)
 		return nil
 	})
 }
 
 // Pause stops submitting; outstanding jobs continue.
 func (g *Generator) Pause() error {
-	return g.eachLane(func(l *lane) error {
-		l.sched = nil
+	return g.eachShard(func(l *shard) error {
+		l.schedule = nil
 		if l.churn != nil {
 			l.churn.stop()
 		}
@@ -198,7 +198,7 @@ func (g *Generator) Pause() error {
 
 // WaitAcked waits until the budget is used up and every submit is acked.
 func (g *Generator) WaitAcked(ctx context.Context) (at int64, err error) {
-	return g.await(ctx, "acks", func(l *lane) bool {
+	return g.await(ctx, "acks", func(l *shard) bool {
 		for _, s := range l.submitters {
 			if s.budget > 0 || s.unacked > 0 || (s.side != nil && s.side.Pending() > 0) {
 				return false
@@ -211,10 +211,10 @@ func (g *Generator) WaitAcked(ctx context.Context) (at int64, err error) {
 // WaitAnswered waits until the budget is used up and every job is answered, and
 // acked on both sides.
 func (g *Generator) WaitAnswered(ctx context.Context) (at int64, err error) {
-	return g.await(ctx, "answers", (*lane).settled)
+	return g.await(ctx, "answers", (*shard).settled)
 }
 
-func (l *lane) settled() bool {
+func (l *shard) settled() bool {
 	for _, s := range l.submitters {
 		if s.budget > 0 || s.jobs.count > 0 || s.unacked > 0 {
 			return false
@@ -230,8 +230,8 @@ func (l *lane) settled() bool {
 
 // Snapshot holds what a generator has counted up to one moment.
 type Snapshot struct {
-	At    int64 // nanoseconds of the generator's clock
-	Count Count
+	At     int64 // nanoseconds of the generator's clock
+	Totals Totals
 	// Latency since the last snapshot, in nanoseconds.
 	Latency *hdrhistogram.Histogram
 }
@@ -241,18 +241,18 @@ type Snapshot struct {
 func (g *Generator) TakeSnapshot(record bool) (Snapshot, error) {
 	var snap Snapshot
 	g.total.Reset()
-	err := g.eachLane(func(l *lane) error {
-		l.hist, l.spareHist = l.spareHist, l.hist
-		l.hist.Reset()
+	err := g.eachShard(func(l *shard) error {
+		l.latencies, l.spareLatencies = l.spareLatencies, l.latencies
+		l.latencies.Reset()
 		l.recording = record
 		snap.At = l.now
-		snap.Count.add(l.count)
-		snap.Count.BytesIn += l.loop.BytesIn
-		snap.Count.BytesOut += l.loop.BytesOut
+		snap.Totals.add(l.totals)
+		snap.Totals.BytesIn += l.loop.BytesIn
+		snap.Totals.BytesOut += l.loop.BytesOut
 		return nil
 	})
-	for _, l := range g.lanes {
-		g.total.Merge(l.spareHist)
+	for _, l := range g.shards {
+		g.total.Merge(l.spareLatencies)
 	}
 	snap.Latency = g.total
 	return snap, err
@@ -260,7 +260,7 @@ func (g *Generator) TakeSnapshot(record bool) (Snapshot, error) {
 
 // Outstanding returns the number of jobs submitted and not ended.
 func (g *Generator) Outstanding() (n int) {
-	_ = g.eachLane(func(l *lane) error {
+	_ = g.eachShard(func(l *shard) error {
 		for _, s := range l.submitters {
 			n += s.jobs.count
 		}
@@ -277,12 +277,12 @@ func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if _, err := g.await(wait, "answers", (*lane).settled); err == nil || ctx.Err() != nil {
+	if _, err := g.await(wait, "answers", (*shard).settled); err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return g.eachLane(func(l *lane) error {
+	return g.eachShard(func(l *shard) error {
 		for _, s := range l.submitters {
-			l.missing(s)
+			l.countMissing(s)
 		}
 		for _, w := range l.workers {
 			if w.unackedAnswers > 0 {
@@ -294,7 +294,7 @@ func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 	})
 }
 
-func (l *lane) missing(s *Submitter) {
+func (l *shard) countMissing(s *Submitter) {
 	if s.jobs.count > 0 {
 		l.faults.Counts[Lost] += int64(s.jobs.count) - 1
 		l.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.jobs.count)
@@ -308,17 +308,17 @@ func (l *lane) missing(s *Submitter) {
 // Faults returns the faults so far.
 func (g *Generator) Faults() *Faults {
 	var f Faults
-	_ = g.eachLane(func(l *lane) error { f.Merge(&l.faults); return nil })
+	_ = g.eachShard(func(l *shard) error { f.Merge(&l.faults); return nil })
 	return &f
 }
 
 // Close ends all connections and loops.
 func (g *Generator) Close() error {
 	var errs []error
-	for _, l := range g.lanes {
+	for _, l := range g.shards {
 		l.loop.Stop()
-		errs = append(errs, <-g.errs)
+		errs = append(errs, <-g.loopErrs)
 	}
-	g.lanes = nil
+	g.shards = nil
 	return errors.Join(errs...)
 }

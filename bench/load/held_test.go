@@ -18,11 +18,11 @@ func TestHeldJobsKeepOrderAndBytes(t *testing.T) {
 			pushed++
 		}
 		for range round % 5 {
-			if h.n == 0 {
+			if h.count == 0 {
 				break
 			}
-			if h.due() != int64(popped) {
-				t.Fatalf("next is due at %d, want %d", h.due(), popped)
+			if h.nextDue() != int64(popped) {
+				t.Fatalf("next is due at %d, want %d", h.nextDue(), popped)
 			}
 			j := h.pop().job
 			got := fmt.Sprintf("%s %s %s", j.ID, j.Reply, j.Body)
@@ -32,7 +32,7 @@ func TestHeldJobsKeepOrderAndBytes(t *testing.T) {
 			popped++
 		}
 	}
-	if h.n != pushed-popped || popped == 0 {
-		t.Fatalf("%d held, %d pushed, %d popped", h.n, pushed, popped)
+	if h.count != pushed-popped || popped == 0 {
+		t.Fatalf("%d held, %d pushed, %d popped", h.count, pushed, popped)
 	}
 }

@@ -3,7 +3,7 @@ package load
 // DisconnectSubmitters makes every submitter hang up at once, with a reset, even if it has unsent
 // bytes.
 func (g *Generator) DisconnectSubmitters() error {
-	return g.eachLane(func(l *lane) error {
+	return g.eachShard(func(l *shard) error {
 		for _, s := range l.submitters {
 			if s.side != nil && !s.disconnected {
 				s.budget = 0

@@ -1,17 +1,17 @@
 package load
 
-// Number identifies one job of a run: which submitter sent it, which of that submitter's places it
-// took, and how often that place had been taken. So the number in an answer shows whether its job
+// Number identifies one job of a run: which submitter sent it, which of that submitter's slots it
+// took, and how often that slot had been taken. So the number in an answer shows whether its job
 // is outstanding, was answered before, or never existed.
 type Number uint64
 
 const (
 	slotBits       = 22 // 4 M jobs outstanding per submitter
 	generationBits = 30
-	subBits        = 12
+	submitterBits  = 12
 
 	// MaxSubmitters is the largest number of submitters in one run.
-	MaxSubmitters = 1 << subBits
+	MaxSubmitters = 1 << submitterBits
 	// MaxOutstanding is the largest number of jobs that one submitter may have outstanding.
 	MaxOutstanding = 1 << slotBits
 	// NumberLen is the length of a number's text.
@@ -41,7 +41,7 @@ func (n Number) generation() uint32 { return uint32(n>>slotBits) & (1<<generatio
 func (n Number) Submitter() int { return int(n >> (generationBits + slotBits)) }
 
 // Append appends the number's text: NumberLen characters that JSON, Redis keys and
-// subjects of NATS accept as they are.
+// NATS subjects accept as they are.
 func (n Number) Append(dst []byte) []byte {
 	var t [NumberLen]byte
 	for i := NumberLen - 1; i >= 0; i-- {

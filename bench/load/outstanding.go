@@ -4,15 +4,15 @@ package load
 // generation of the slot, which counts how often it has been taken. The job's number contains both,
 // so every answer is judged exactly without a map: its generation must be the slot's present one.
 type outstanding struct {
-	sub   uint32
-	slots []slot
-	free  []uint32
-	count int // jobs submitted and not answered
-	acked int // how many of the open jobs were acked
+	submitter uint32
+	slots     []slot
+	free      []uint32
+	count     int // jobs submitted and not answered
+	acked     int // how many of the open jobs were acked
 }
 
 type slot struct {
-	sent       int64
+	sentAt     int64
 	generation uint32
 	state      slotState
 }
@@ -25,8 +25,8 @@ const (
 	slotAcked
 )
 
-// open takes a place for a job sent (or meant to be sent) at the given time;
-// false when MaxOutstanding are out.
+// open takes a slot for a job that was sent, or was to be sent, at the given time. It returns false if
+// MaxOutstanding jobs are outstanding.
 func (o *outstanding) open(sent int64) (Number, bool) {
 	var i uint32
 	if k := len(o.free); k > 0 {
@@ -41,14 +41,14 @@ func (o *outstanding) open(sent int64) (Number, bool) {
 	}
 	s := &o.slots[i]
 	s.generation = (s.generation + 1) & (1<<generationBits - 1)
-	s.sent, s.state = sent, slotSent
+	s.sentAt, s.state = sent, slotSent
 	o.count++
-	return makeNumber(o.sub, s.generation, i), true
+	return makeNumber(o.submitter, s.generation, i), true
 }
 
 // find returns the slot of the job with a number, or the fault if there is none.
 func (o *outstanding) find(n Number) (*slot, Fault, bool) {
-	if n.Submitter() != int(o.sub) {
+	if n.Submitter() != int(o.submitter) {
 		return nil, Swapped, false
 	}
 	i := n.slot()
@@ -91,11 +91,10 @@ func (o *outstanding) close(n Number) (sent int64, unacked bool, fault Fault, ok
 	s.state = slotFree
 	o.count--
 	o.free = append(o.free, n.slot())
-	return s.sent, unacked, 0, true
+	return s.sentAt, unacked, 0, true
 }
 
-// forget drops all outstanding jobs, as when the submitter hangs up: after that, no
-// answer is valid.
+// forget drops all outstanding jobs because the submitter hangs up. No answer is valid after that.
 func (o *outstanding) forget() {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.state != slotFree {

@@ -6,7 +6,7 @@ import (
 )
 
 func TestOutstandingFaults(t *testing.T) {
-	b := outstanding{sub: 3}
+	b := outstanding{submitter: 3}
 	first, _ := b.open(100)
 	second, _ := b.open(200)
 
@@ -55,7 +55,7 @@ func TestOutstandingFaults(t *testing.T) {
 func TestOutstandingAgainstSet(t *testing.T) {
 	const seed = 11
 	rng := rand.New(rand.NewPCG(seed, seed))
-	b := outstanding{sub: 1}
+	b := outstanding{submitter: 1}
 	due := map[Number]int64{}
 	var given []Number
 	for i := range int64(50_000) {

@@ -15,7 +15,7 @@ type Pacer interface {
 	At(n int64) time.Duration
 }
 
-// Constant sends at even intervals.
+// Constant is a pacer with even intervals.
 type Constant struct{ PerSecond float64 }
 
 // At implements Pacer without accumulating rounding errors.
@@ -23,13 +23,13 @@ func (c Constant) At(n int64) time.Duration {
 	return time.Duration(math.Round(float64(n) / c.PerSecond * 1e9))
 }
 
-// Poisson sends at random with a mean rate, like independent users. The same seed gives
-// the same times.
+// Poisson is a pacer with random intervals and a mean rate, as independent users have. The same seed
+// gives the same times.
 type Poisson struct {
 	perSecond float64
 	rng       *rand.Rand
-	next      int64
-	at        float64
+	count     int64
+	seconds   float64
 }
 
 // NewPoisson makes a Poisson pacer.
@@ -39,11 +39,11 @@ func NewPoisson(perSecond float64, seed uint64) *Poisson {
 
 // At implements Pacer.
 func (p *Poisson) At(n int64) time.Duration {
-	for p.next <= n {
-		p.at += p.rng.ExpFloat64() / p.perSecond
-		p.next++
+	for p.count <= n {
+		p.seconds += p.rng.ExpFloat64() / p.perSecond
+		p.count++
 	}
-	return time.Duration(p.at * 1e9)
+	return time.Duration(p.seconds * 1e9)
 }
 
 // NewPacer makes the pacer of a given name, "constant" or "poisson".
@@ -62,25 +62,25 @@ func NewPacer(name string, perSecond float64, seed uint64) (Pacer, error) {
 
 // schedule is a pacer in use: it counts the jobs that were sent.
 type schedule struct {
-	pacer Pacer
-	start int64
-	sent  int64
-	next  int64 // when the next job should be sent, on the loop's clock
+	pacer     Pacer
+	startedAt int64
+	sent      int64
+	nextAt    int64 // when the next job should be sent, on the loop's clock
 }
 
 func newSchedule(p Pacer, start int64) *schedule {
-	s := &schedule{pacer: p, start: start}
-	s.next = start + int64(p.At(0))
+	s := &schedule{pacer: p, startedAt: start}
+	s.nextAt = start + int64(p.At(0))
 	return s
 }
 
 // nextDue returns the intended time of the next job, if one is due.
 func (s *schedule) nextDue(now int64) (intended int64, ok bool) {
-	if s.next > now {
+	if s.nextAt > now {
 		return 0, false
 	}
-	intended = s.next
+	intended = s.nextAt
 	s.sent++
-	s.next = s.start + int64(s.pacer.At(s.sent))
+	s.nextAt = s.startedAt + int64(s.pacer.At(s.sent))
 	return intended, true
 }

@@ -13,37 +13,37 @@ const (
 
 // Traits are the properties of a protocol that a run must know.
 type Traits struct {
-	Acks     Acks
-	Queues   bool // keeps jobs while no worker is connected
-	Prefetch bool // may send a worker several jobs at a time
-	Groups   bool // jobs have groups, and a worker may serve several types
-	Jobs     bool // requeues the jobs of a dead worker, drops the queued jobs of a lost submitter
+	Acks        Acks
+	Queues      bool // keeps jobs while no worker is connected
+	Prefetch    bool // may send a worker several jobs at a time
+	Groups      bool // jobs have groups, and a worker may serve several types
+	TracksPeers bool // requeues the jobs of a dead worker, drops the queued jobs of a lost submitter
 }
 
-// Protocol is the clients' side of the protocol of one kind of server. One value serves all peers
-// of a run. Submitter and Worker make one peer's side of it.
+// Protocol is the client side of the protocol of one kind of server. All peers of a run share one value.
+// Submitter and Worker make the side of one peer.
 type Protocol struct {
 	Traits
-	Submitter func(s *Submitter) SubmitSide
-	Worker    func(w *Worker) WorkSide
+	Submitter func(s *Submitter) SubmitterSide
+	Worker    func(w *Worker) WorkerSide
 }
 
-// SubmitSide is a submitter's end of a protocol. It reports to its Submitter:
+// SubmitterSide is a submitter's end of a protocol. It reports to its Submitter:
 // Ready, then Acked, Answered, Refused, Misbehaved, Lost.
-type SubmitSide interface {
+type SubmitterSide interface {
 	// Dial connects and sends the protocol's greeting.
 	Dial(l *poll.Loop) error
 	// Submit queues one job.
 	Submit(typ int, priority int64, n Number)
 	// Pending returns how many bytes are queued and not yet written.
 	Pending() int
-	// Hangup closes the connections, with a reset if hard.
+	// Hangup closes the connections, with a reset if abort is set.
 	Hangup(abort bool)
 }
 
-// WorkSide is a worker's end of a protocol. It reports to its Worker: Ready,
+// WorkerSide is a worker's end of a protocol. It reports to its Worker: Ready,
 // then Job, Misbehaved, Lost.
-type WorkSide interface {
+type WorkerSide interface {
 	Dial(l *poll.Loop) error
 	// Answer queues the echo of a job that was given to Worker.Job, and requests the
 	// next one if the protocol requires that.

@@ -5,48 +5,48 @@ package load
 const maxUnacked = 4096
 
 // Submitter submits jobs and judges the answers. Its methods are called by its
-// SubmitSide, on the loop's thread.
+// SubmitterSide, on the loop's thread.
 type Submitter struct {
 	Index int
 
-	lane         *lane
-	side         SubmitSide
+	shard        *shard
+	side         SubmitterSide
 	traits       Traits
 	jobs         outstanding
 	ready        bool
 	disconnected bool  // hung up on purpose
 	budget       int64 // jobs that it may still submit in a closed loop
-	seq          int64 // jobs submitted
-	unacked      int   // submitted, ack not seen
+	submitted    int64 // jobs submitted
+	unacked      int   // jobs submitted and not acked
 }
 
 // Types returns the names of the run's job types.
 func (s *Submitter) Types() []string {
-	names := make([]string, s.lane.cfg.Types)
+	names := make([]string, s.shard.cfg.Types)
 	for i := range names {
-		names[i] = s.lane.cfg.typeName(i)
+		names[i] = s.shard.cfg.typeName(i)
 	}
 	return names
 }
 
 // Groups returns how many groups the run's jobs are spread over; 0: the jobs have no groups.
-func (s *Submitter) Groups() int { return s.lane.cfg.Groups }
+func (s *Submitter) Groups() int { return s.shard.cfg.Groups }
 
-// Body makes the run's bodies.
-func (s *Submitter) Body() *Body { return s.lane.body }
+// Body returns the maker of the run's bodies.
+func (s *Submitter) Body() *Body { return s.shard.body }
 
 // Addr returns the address that the submitter connects to.
-func (s *Submitter) Addr() string { return s.lane.cfg.SubmitAddr }
+func (s *Submitter) Addr() string { return s.shard.cfg.SubmitAddr }
 
 // Arrived records when bytes were received. Everything that they cause gets this time, so the Data
 // method of every side must call it first.
-func (s *Submitter) Arrived(now int64) { s.lane.now = now }
+func (s *Submitter) Arrived(now int64) { s.shard.now = now }
 
-// Ready says that the server has accepted the connection.
+// Ready records that the server has accepted the connection.
 func (s *Submitter) Ready() {
 	if !s.ready {
 		s.ready = true
-		s.lane.readySubmitters++
+		s.shard.readySubmitters++
 		s.fillWindow()
 	}
 }
@@ -55,14 +55,14 @@ func (s *Submitter) state() (index int, ready bool) { return s.Index, s.ready }
 
 func (s *Submitter) dial() error {
 	s.disconnected = false
-	s.side = s.lane.cfg.Protocol.Submitter(s)
-	return s.side.Dial(s.lane.loop)
+	s.side = s.shard.cfg.Protocol.Submitter(s)
+	return s.side.Dial(s.shard.loop)
 }
 
 // fillWindow submits the jobs that the window allows.
 func (s *Submitter) fillWindow() {
-	for s.budget > 0 && s.jobs.count < s.lane.window && s.unacked < maxUnacked && s.ready {
-		if !s.submit(s.lane.now) {
+	for s.budget > 0 && s.jobs.count < s.shard.window && s.unacked < maxUnacked && s.ready {
+		if !s.submit(s.shard.now) {
 			return
 		}
 		s.budget--
@@ -75,19 +75,19 @@ func (s *Submitter) submit(intended int64) bool {
 	if !ok {
 		return false
 	}
-	cfg := s.lane.cfg
+	cfg := s.shard.cfg
 	typ, priority := 0, int64(0)
 	if cfg.Types > 1 {
-		typ = int((s.seq + int64(s.Index)) % int64(cfg.Types))
+		typ = int((s.submitted + int64(s.Index)) % int64(cfg.Types))
 	}
 	if cfg.Priorities > 1 {
 		priority = int64(mix64(uint64(n)) % uint64(cfg.Priorities))
 	}
-	s.seq++
+	s.submitted++
 	if s.traits.Acks != NoAcks {
 		s.unacked++
 	}
-	s.lane.count.Submitted++
+	s.shard.totals.Submitted++
 	s.side.Submit(typ, priority, n)
 	return true
 }
@@ -124,7 +124,7 @@ func (s *Submitter) AckedNext() {
 
 func (s *Submitter) countAck() {
 	s.unacked--
-	s.lane.count.Acked++
+	s.shard.totals.Acked++
 	if s.budget > 0 {
 		s.fillWindow()
 	}
@@ -132,7 +132,7 @@ func (s *Submitter) countAck() {
 
 // Answered reports an answer. id is nil where the protocol has none.
 func (s *Submitter) Answered(id, body []byte) {
-	n, fromBody := s.lane.body.Number(body)
+	n, fromBody := s.shard.body.Number(body)
 	if id != nil {
 		fromID, ok := ParseNumber(id)
 		switch {
@@ -151,9 +151,9 @@ func (s *Submitter) Answered(id, body []byte) {
 		return
 	}
 	if sent, ok := s.closeJob(n); ok {
-		s.lane.count.Answered++
-		if s.lane.recording {
-			s.lane.record(s.lane.now - sent)
+		s.shard.totals.Answered++
+		if s.shard.recording {
+			s.shard.recordLatency(s.shard.now - sent)
 		}
 	}
 	if s.budget > 0 {
@@ -174,19 +174,19 @@ func (s *Submitter) closeJob(n Number) (sent int64, ok bool) {
 	return sent, true
 }
 
-// Refused reports an error of the server: about a job, or (id nil) about something
-// unknown. Where jobs may fail, the error that ends an accepted job is no fault.
+// Refused reports an error of the server about a job or, if id is nil, about something unknown. If the
+// configuration says that jobs may fail, the error that ends an accepted job is no fault.
 func (s *Submitter) Refused(id []byte, code, reason string) {
 	n, ok := ParseNumber(id)
 	if !ok {
 		s.fault(Refused, "%s: %s", code, reason)
 		return
 	}
-	if !s.lane.cfg.MayFail {
+	if !s.shard.cfg.MayFail {
 		s.fault(Refused, "%s: %s (id %s)", code, reason, id)
 	}
 	if _, ok := s.closeJob(n); ok {
-		s.lane.count.Failed++
+		s.shard.totals.Failed++
 	}
 	s.fillWindow()
 }
@@ -204,17 +204,17 @@ func (s *Submitter) Lost(err error) {
 }
 
 func (s *Submitter) fault(kind Fault, format string, args ...any) {
-	s.lane.faults.add(kind, format, args...)
+	s.shard.faults.add(kind, format, args...)
 }
 
 // hangup disconnects with jobs outstanding; they are counted as forgotten.
 func (s *Submitter) hangup(abort bool) {
 	s.disconnected = true
 	if s.ready {
-		s.lane.readySubmitters--
+		s.shard.readySubmitters--
 	}
 	s.ready = false
-	s.lane.count.Forgotten += int64(s.jobs.count)
+	s.shard.totals.Forgotten += int64(s.jobs.count)
 	s.jobs.forget()
 	s.unacked = 0
 	s.side.Hangup(abort)

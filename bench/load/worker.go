@@ -2,7 +2,7 @@ package load
 
 import "strings"
 
-// Worker echoes jobs. Its methods are called by its WorkSide, on the loop's
+// Worker echoes jobs. Its methods are called by its WorkerSide, on the loop's
 // thread.
 type Worker struct {
 	Index     int
@@ -10,32 +10,32 @@ type Worker struct {
 	ServesAll bool   // it serves all types whose names begin with Type
 	Prefetch  int    // jobs that it may have at a time; 0: joins without prefetch
 
-	lane           *lane
-	side           WorkSide
+	shard          *shard
+	side           WorkerSide
 	ready          bool
 	disconnected   bool // hung up on purpose
 	connections    int  // counts connections, so that old jobs are not answered on new ones
-	unackedAnswers int  // answers the server has not acknowledged
+	unackedAnswers int  // answers that the server has not acknowledged
 }
 
 // Addr returns the address that the worker connects to.
 func (w *Worker) Addr() string {
-	addrs := strings.Split(w.lane.cfg.WorkAddr, ",")
+	addrs := strings.Split(w.shard.cfg.WorkerAddr, ",")
 	return addrs[w.Index%len(addrs)]
 }
 
-// Body makes the run's bodies.
-func (w *Worker) Body() *Body { return w.lane.body }
+// Body returns the maker of the run's bodies.
+func (w *Worker) Body() *Body { return w.shard.body }
 
 // Arrived records when bytes were received. The Data method of every side must
 // call it first.
-func (w *Worker) Arrived(now int64) { w.lane.now = now }
+func (w *Worker) Arrived(now int64) { w.shard.now = now }
 
-// Ready says that the server counts the worker as joined.
+// Ready records that the server counts the worker as joined.
 func (w *Worker) Ready() {
 	if !w.ready {
 		w.ready = true
-		w.lane.readyWorkers++
+		w.shard.readyWorkers++
 	}
 }
 
@@ -44,18 +44,18 @@ func (w *Worker) state() (index int, ready bool) { return w.Index, w.ready }
 func (w *Worker) dial() error {
 	w.disconnected = false
 	w.connections++
-	w.side = w.lane.cfg.Protocol.Worker(w)
-	return w.side.Dial(w.lane.loop)
+	w.side = w.shard.cfg.Protocol.Worker(w)
+	return w.side.Dial(w.shard.loop)
 }
 
-// Job says that a job has arrived. It is answered at once, or when the work time is over.
+// Job handles a job that has arrived: it answers the job at once, or when the work time is over.
 func (w *Worker) Job(job Job) {
-	w.lane.count.Handed++
-	if w.lane.cfg.WorkTime == 0 {
+	w.shard.totals.HandedOut++
+	if w.shard.cfg.WorkTime == 0 {
 		w.side.Answer(job)
 		return
 	}
-	w.lane.hold(w, job)
+	w.shard.hold(w, job)
 }
 
 // CountAnswer counts an answer that the server must acknowledge.
@@ -75,12 +75,12 @@ func (w *Worker) UnackedAnswers() int { return w.unackedAnswers }
 
 // Misbehaved reports bytes that the protocol does not allow.
 func (w *Worker) Misbehaved(format string, args ...any) {
-	w.lane.faults.add(Misbehaved, format, args...)
+	w.shard.faults.add(Misbehaved, format, args...)
 }
 
 // Refused reports an error of the server.
 func (w *Worker) Refused(code, reason string) {
-	w.lane.faults.add(Refused, "to a worker: %s: %s", code, reason)
+	w.shard.faults.add(Refused, "to a worker: %s: %s", code, reason)
 }
 
 // Lost reports that the connection is gone.
@@ -88,10 +88,10 @@ func (w *Worker) Lost(err error) {
 	if w.disconnected {
 		return
 	}
-	w.lane.faults.add(Disconnected, "worker %d: %s", w.Index, lossText(err))
+	w.shard.faults.add(Disconnected, "worker %d: %s", w.Index, lossText(err))
 	if w.ready {
 		w.ready = false
-		w.lane.readyWorkers--
+		w.shard.readyWorkers--
 	}
 }
 
@@ -101,7 +101,7 @@ func (w *Worker) hangup(abort bool) {
 	w.unackedAnswers = 0
 	if w.ready {
 		w.ready = false
-		w.lane.readyWorkers--
+		w.shard.readyWorkers--
 	}
 	w.side.Hangup(abort)
 }

@@ -13,13 +13,13 @@ import (
 
 // Conn is one non-blocking socket of a loop. It must be used only on the loop's thread.
 type Conn struct {
-	loop    *Loop
-	h       Handler
-	fd      int    // -1 once closed
-	in      []byte // bytes read and not yet consumed
-	out     []byte // bytes to be written
-	dirty   bool   // in the loop's list of sockets to flush
-	blocked bool   // connecting, or the kernel took only a part of the bytes
+	loop        *Loop
+	handler     Handler
+	fd          int    // -1 once closed
+	in          []byte // bytes read and not yet consumed
+	out         []byte // bytes to be written
+	awaitsFlush bool   // in the loop's list of sockets to flush
+	blocked     bool   // connecting, or the kernel took only a part of the bytes
 }
 
 // Dial starts connecting to a TCP address ("host:port") or a unix socket ("unix:/path")
@@ -37,7 +37,7 @@ func (l *Loop) Dial(addr string, h Handler) (*Conn, error) {
 	if family != unix.AF_UNIX {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
-	c := &Conn{loop: l, h: h, fd: fd}
+	c := &Conn{loop: l, handler: h, fd: fd}
 	var events uint32 = unix.EPOLLIN | unix.EPOLLRDHUP
 	if err == nil {
 		err = unix.Connect(fd, sa)
@@ -71,7 +71,7 @@ func (l *Loop) Adopt(nc net.Conn, h Handler) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.add(&Conn{loop: l, h: h, fd: fd}, unix.EPOLLIN|unix.EPOLLRDHUP)
+	return l.add(&Conn{loop: l, handler: h, fd: fd}, unix.EPOLLIN|unix.EPOLLRDHUP)
 }
 
 // add adds a socket; if that fails it closes the socket.
@@ -109,9 +109,9 @@ func (c *Conn) Out() []byte { return c.out }
 // SetOut replaces the output buffer by an extended one.
 func (c *Conn) SetOut(out []byte) {
 	c.out = out
-	if !c.dirty && c.fd >= 0 {
-		c.dirty = true
-		c.loop.dirty = append(c.loop.dirty, c)
+	if !c.awaitsFlush && c.fd >= 0 {
+		c.awaitsFlush = true
+		c.loop.toFlush = append(c.loop.toFlush, c)
 	}
 }
 
@@ -148,14 +148,14 @@ func (c *Conn) Reset() {
 
 func (c *Conn) fail(err error) {
 	c.Close()
-	c.h.Closed(c, err)
+	c.handler.Closed(c, err)
 }
 
 func (c *Conn) read() {
-	buf, kept := c.loop.shared, 0
+	buf, kept := c.loop.readBuffer, 0
 	if len(c.in) > 0 {
-		if cap(c.in)-len(c.in) < minSpare {
-			larger := make([]byte, len(c.in), 2*len(c.in)+2*minSpare)
+		if cap(c.in)-len(c.in) < minFree {
+			larger := make([]byte, len(c.in), 2*len(c.in)+2*minFree)
 			copy(larger, c.in)
 			c.in = larger
 		}
@@ -178,7 +178,7 @@ func (c *Conn) read() {
 	}
 	c.loop.BytesIn += int64(n)
 	data := buf[:kept+n]
-	used := c.h.Data(c, data, c.loop.Now())
+	used := c.handler.Data(c, data, c.loop.Now())
 	if c.fd < 0 {
 		return
 	}

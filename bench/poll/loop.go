@@ -18,7 +18,7 @@ import (
 
 const (
 	readSize      = 256 << 10 // bytes taken from one socket in one read
-	minSpare      = 64 << 10  // free room kept for a socket with half a frame
+	minFree       = 64 << 10  // free room kept for a socket with half a frame
 	maxIdleBuffer = 1 << 20   // larger buffers of idle sockets are freed
 	maxEvents     = 512       // sockets served in one round
 	maxWait       = 100 * time.Millisecond
@@ -37,13 +37,13 @@ type Handler interface {
 // Loop serves its sockets on one locked thread. Only Do, Wake and Stop may be called
 // from other goroutines.
 type Loop struct {
-	start   time.Time
-	epollFD int
-	wakeFD  int
-	conns   []*Conn // by descriptor
-	dirty   []*Conn
-	shared  []byte
-	events  [maxEvents]unix.EpollEvent
+	start      time.Time
+	epollFD    int
+	wakeFD     int
+	conns      []*Conn // by descriptor
+	toFlush    []*Conn
+	readBuffer []byte
+	events     [maxEvents]unix.EpollEvent
 
 	// Bytes read and written, all sockets together.
 	BytesIn, BytesOut int64
@@ -65,7 +65,7 @@ func New(start time.Time) (*Loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	l := &Loop{start: start, epollFD: ep, wakeFD: wake, shared: make([]byte, readSize), done: make(chan struct{})}
+	l := &Loop{start: start, epollFD: ep, wakeFD: wake, readBuffer: make([]byte, readSize), done: make(chan struct{})}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wake)}
 	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, wake, &ev); err != nil {
 		unix.Close(ep)
@@ -132,15 +132,15 @@ func (l *Loop) wait(next int64) (int, error) {
 }
 
 func (l *Loop) flush() {
-	for i := 0; i < len(l.dirty); i++ { // a write may fail and add more
-		c := l.dirty[i]
-		c.dirty = false
+	for i := 0; i < len(l.toFlush); i++ { // a write may fail and add more
+		c := l.toFlush[i]
+		c.awaitsFlush = false
 		if c.fd >= 0 && !c.blocked {
 			c.write()
 		}
 	}
-	clear(l.dirty)
-	l.dirty = l.dirty[:0]
+	clear(l.toFlush)
+	l.toFlush = l.toFlush[:0]
 }
 
 // Do runs f on the loop's thread and waits for it. It reports false, without

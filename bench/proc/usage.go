@@ -15,7 +15,7 @@ type Usage struct {
 
 // UsageOf reads the usage of process pid.
 func UsageOf(pid int) (Usage, error) {
-	p, stat, err := statOf(pid)
+	p, stat, err := readStat(pid)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -29,11 +29,11 @@ func UsageOf(pid int) (Usage, error) {
 // ResidentMemory returns the resident memory of process pid, in bytes. It is cheaper to read than
 // the complete usage.
 func ResidentMemory(pid int) (int64, error) {
-	_, stat, err := statOf(pid)
+	_, stat, err := readStat(pid)
 	return int64(stat.ResidentMemory()), err
 }
 
-func statOf(pid int) (p procfs.Proc, stat procfs.ProcStat, err error) {
+func readStat(pid int) (p procfs.Proc, stat procfs.ProcStat, err error) {
 	if p, err = procfs.NewProc(pid); err == nil {
 		stat, err = p.Stat()
 	}

@@ -16,18 +16,18 @@ const (
 	Unix       = "unix sockets"
 )
 
-// Small returns the race that takes about two minutes, Full the one whose result is published.
-func Small(kinds []*brokers.Kind) *Plan {
+// ShortPlan returns the plan of a race that takes about two minutes.
+func ShortPlan(kinds []*brokers.Kind) *Plan {
 	return plan(kinds, 5, 800*time.Millisecond, 300*time.Millisecond, 50_000)
 }
 
-// Full returns the race with long rounds and the full backlog.
-func Full(kinds []*brokers.Kind) *Plan {
+// FullPlan returns the plan of the race whose result is published, with long rounds and a large backlog.
+func FullPlan(kinds []*brokers.Kind) *Plan {
 	return plan(kinds, 9, 5*time.Second, time.Second, 200_000)
 }
 
-// Fleet returns a race with two events: one job at a time, and 256 jobs outstanding.
-func Fleet(kinds []*brokers.Kind, rounds int, duration time.Duration) *Plan {
+// FleetPlan returns the plan of a race with two events: one job at a time, and 256 jobs outstanding.
+func FleetPlan(kinds []*brokers.Kind, rounds int, duration time.Duration) *Plan {
 	relayed := shape.Defaults()
 	relayed.Submitters, relayed.Window, relayed.Workers, relayed.Prefetch = 4, 64, 8, 64
 	relayed.Duration, relayed.Warmup = duration, duration/3

@@ -40,12 +40,12 @@ func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 	if err := proc.RaiseFileLimit(files); err != nil {
 		return nil, err
 	}
-	runs := make(map[key]*result.Run)
+	runs := make(map[eventAndKind]*result.Run)
 	var order []*result.Run
 	for _, e := range p.Events {
 		for _, k := range p.Kinds {
 			r := &result.Run{Shape: e.Name, Server: result.Server{Kind: k.Name, Title: k.Title}, Params: e.Options.Params()}
-			runs[key{e, k}] = r
+			runs[eventAndKind{e, k}] = r
 			order = append(order, r)
 		}
 	}
@@ -60,16 +60,16 @@ func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 	return order, nil
 }
 
-type key struct {
+type eventAndKind struct {
 	event *Event
 	kind  *brokers.Kind
 }
 
 // measureLap measures one server in every event, started again for each, so that what is left of
 // one event (memory, jobs taken and not yet deleted) does not affect the next.
-func (p *Plan) measureLap(ctx context.Context, round int, k *brokers.Kind, runs map[key]*result.Run) error {
+func (p *Plan) measureLap(ctx context.Context, round int, k *brokers.Kind, runs map[eventAndKind]*result.Run) error {
 	for _, e := range p.Events {
-		run := runs[key{e, k}]
+		run := runs[eventAndKind{e, k}]
 		if run.Skipped != "" {
 			continue
 		}
@@ -106,10 +106,10 @@ func (p *Plan) measure(ctx context.Context, k *brokers.Kind, e *Event, run *resu
 
 // LacksFeature reports whether the error says that a server lacks what an event needs, rather
 // than that it failed.
-func LacksFeature(err error) bool { return errors.As(err, new(brokers.Lack)) }
+func LacksFeature(err error) bool { return errors.As(err, new(brokers.Unsupported)) }
 
 func reason(err error) string {
-	if lack := brokers.Lack(""); errors.As(err, &lack) {
+	if lack := brokers.Unsupported(""); errors.As(err, &lack) {
 		return lack.Error()
 	}
 	return err.Error()

@@ -21,7 +21,7 @@ func fake(name string) *brokers.Kind {
 		if err != nil {
 			return nil, err
 		}
-		return &brokers.Server{Protocol: brokers.Relay, SubmitAddr: r.SubmitAddr(), WorkAddr: r.WorkAddr(), Shutdown: r.Close}, nil
+		return &brokers.Server{Protocol: brokers.Relay, SubmitAddr: r.SubmitAddr(), WorkerAddr: r.WorkerAddr(), Shutdown: r.Close}, nil
 	})
 }
 
@@ -87,7 +87,7 @@ func TestInterruptedRace(t *testing.T) {
 }
 
 func TestSweepSetsItsParameter(t *testing.T) {
-	for _, s := range sweepable {
+	for _, s := range sweepParameters {
 		p, err := Sweep([]*brokers.Kind{fake("a")}, s.name, []int{16, 32}, shape.Defaults())
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestSweepSetsItsParameter(t *testing.T) {
 			t.Errorf("event is called %q, want %q", got, want)
 		}
 	}
-	if names := strings.Split(Sweepable(), ", "); len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(sweepable) {
+	if names := strings.Split(SweepParameterNames(), ", "); len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(sweepParameters) {
 		t.Errorf("parameters %v", names)
 	}
 }

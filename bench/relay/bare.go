@@ -11,8 +11,8 @@ import (
 // bareLoop is the generator's loop: only epoll, read and write.
 type bareLoop struct {
 	*poll.Loop
-	pairs pairing
-	done  chan error
+	pairing pairing
+	done    chan error
 }
 
 type bareConn struct {
@@ -40,7 +40,7 @@ func (l *bareLoop) adopt(c net.Conn, p *peer) (err error) {
 	b := &bareConn{peer: p, loop: l}
 	if !l.Do(func() {
 		if b.conn, err = l.Adopt(c, b); err == nil {
-			p.out = b
+			p.sender = b
 		}
 	}) {
 		return errors.New("the event loop has stopped")
@@ -50,11 +50,11 @@ func (l *bareLoop) adopt(c net.Conn, p *peer) (err error) {
 
 // Data implements poll.Handler.
 func (b *bareConn) Data(_ *poll.Conn, in []byte, _ int64) int {
-	used, _ := b.loop.pairs.consume(b.peer, in)
+	used, _ := b.loop.pairing.consume(b.peer, in)
 	return used
 }
 
 // Closed implements poll.Handler.
-func (b *bareConn) Closed(*poll.Conn, error) { b.out = nil }
+func (b *bareConn) Closed(*poll.Conn, error) { b.sender = nil }
 
 func (b *bareConn) send(f []byte) { b.conn.SetOut(append(b.conn.Out(), f...)) }

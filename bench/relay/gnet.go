@@ -12,19 +12,19 @@ import (
 // gnetLoop is one event loop of gnet with one flush per round.
 type gnetLoop struct {
 	gnet.BuiltinEventEngine
-	client  *gnet.Client
-	pairs   pairing
-	dirty   []*gnetConn
-	pending bool // the loop has a flush among its tasks
+	client         *gnet.Client
+	pairing        pairing
+	toFlush        []*gnetConn
+	flushScheduled bool // the loop has a flush among its tasks
 }
 
 type gnetConn struct {
 	*peer
-	loop  *gnetLoop
-	conn  gnet.Conn
-	buf   []byte
-	dirty bool
-	want  int // bytes of the frame that is arriving; 0 when not known
+	loop        *gnetLoop
+	conn        gnet.Conn
+	outBuf      []byte
+	awaitsFlush bool
+	frameLen    int // bytes of the frame that is arriving; 0 when not known
 }
 
 func startGnet() (*gnetLoop, error) {
@@ -50,29 +50,29 @@ func (l *gnetLoop) adopt(c net.Conn, p *peer) error {
 
 func (l *gnetLoop) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	g := c.Context().(*gnetConn)
-	g.conn, g.out = c, g
+	g.conn, g.sender = c, g
 	return nil, gnet.None
 }
 
 func (l *gnetLoop) OnClose(c gnet.Conn, _ error) gnet.Action {
 	g := c.Context().(*gnetConn)
-	g.conn, g.out = nil, nil
+	g.conn, g.sender = nil, nil
 	return gnet.None
 }
 
 func (l *gnetLoop) OnTraffic(c gnet.Conn) gnet.Action {
 	g := c.Context().(*gnetConn)
-	if c.InboundBuffered() < g.want {
+	if c.InboundBuffered() < g.frameLen {
 		return gnet.None // each Peek of a part of a large frame would copy it
 	}
 	in, _ := c.Peek(-1)
 	var used int
-	used, g.want = l.pairs.consume(g.peer, in)
+	used, g.frameLen = l.pairing.consume(g.peer, in)
 	if used > 0 { // Discard(0) would drop everything
 		_, _ = c.Discard(used)
 	}
-	if len(l.dirty) > 0 && !l.pending {
-		l.pending = true
+	if len(l.toFlush) > 0 && !l.flushScheduled {
+		l.flushScheduled = true
 		if c.EventLoop().Execute(context.Background(), gnet.RunnableFunc(l.flush)) != nil {
 			return gnet.Shutdown
 		}
@@ -81,26 +81,26 @@ func (l *gnetLoop) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func (g *gnetConn) send(f []byte) {
-	g.buf = append(g.buf, f...)
-	if !g.dirty {
-		g.dirty = true
-		g.loop.dirty = append(g.loop.dirty, g)
+	g.outBuf = append(g.outBuf, f...)
+	if !g.awaitsFlush {
+		g.awaitsFlush = true
+		g.loop.toFlush = append(g.loop.toFlush, g)
 	}
 }
 
 // flush writes once to each connection that has something to be sent. It runs after the loop has
 // handled all sockets that were ready.
 func (l *gnetLoop) flush(context.Context) error {
-	l.pending = false
-	for i := 0; i < len(l.dirty); i++ {
-		g := l.dirty[i]
-		g.dirty = false
+	l.flushScheduled = false
+	for i := 0; i < len(l.toFlush); i++ {
+		g := l.toFlush[i]
+		g.awaitsFlush = false
 		if g.conn != nil {
-			_, _ = g.conn.Write(g.buf) // a failure is reported to OnClose
+			_, _ = g.conn.Write(g.outBuf) // a failure is reported to OnClose
 		}
-		g.buf = g.buf[:0]
+		g.outBuf = g.outBuf[:0]
 	}
-	clear(l.dirty)
-	l.dirty = l.dirty[:0]
+	clear(l.toFlush)
+	l.toFlush = l.toFlush[:0]
 	return nil
 }

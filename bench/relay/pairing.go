@@ -5,16 +5,16 @@ import "encoding/binary"
 // peer is a submitter or a worker.
 type peer struct {
 	isWorker bool
-	out      sink  // nil when gone
-	job      *peer // for a worker, the submitter whose job it runs, nil when idle
+	sender   sender // nil after the connection has ended
+	job      *peer  // for a worker, the submitter whose job it runs, nil when idle
 }
 
-// sink takes frames, which are sent at the end of the round.
-type sink interface{ send(f []byte) }
+// sender takes frames, which are sent at the end of the round.
+type sender interface{ send(f []byte) }
 
 func (p *peer) send(f []byte) {
-	if p.out != nil {
-		p.out.send(f)
+	if p.sender != nil {
+		p.sender.send(f)
 	}
 }
 
@@ -26,9 +26,9 @@ type queuedJob struct {
 // pairing gives jobs to idle workers, the oldest job to the worker that has been idle longest. It
 // is used on one thread, so it needs no lock.
 type pairing struct {
-	idle fifo[*peer]
-	jobs fifo[queuedJob]
-	slab []byte
+	idle        fifo[*peer]
+	jobs        fifo[queuedJob]
+	frameMemory []byte
 }
 
 // consume passes on each complete frame of in. It returns the length of these frames in bytes, and
@@ -42,18 +42,18 @@ func (m *pairing) consume(p *peer, in []byte) (used, want int) {
 		f := in[used : used+n]
 		used += n
 		if p.isWorker {
-			m.answered(p, f)
+			m.handleAnswer(p, f)
 		} else {
-			m.submitted(p, f)
+			m.handleSubmit(p, f)
 		}
 	}
 	return used, 0
 }
 
-func (m *pairing) submitted(s *peer, f []byte) {
+func (m *pairing) handleSubmit(s *peer, f []byte) {
 	s.send(submitAck)
 	for m.idle.len() > 0 {
-		if w := m.idle.pop(); w.out != nil {
+		if w := m.idle.pop(); w.sender != nil {
 			w.job = s
 			w.send(f)
 			return
@@ -62,14 +62,14 @@ func (m *pairing) submitted(s *peer, f []byte) {
 	m.jobs.push(queuedJob{s, m.copyFrame(f)})
 }
 
-func (m *pairing) answered(w *peer, f []byte) {
+func (m *pairing) handleAnswer(w *peer, f []byte) {
 	w.send(workerAck)
 	if w.job != nil {
 		w.job.send(f)
 	}
 	w.job = nil
 	for m.jobs.len() > 0 {
-		if q := m.jobs.pop(); q.from.out != nil {
+		if q := m.jobs.pop(); q.from.sender != nil {
 			w.job = q.from
 			w.send(q.frame)
 			return
@@ -84,10 +84,10 @@ func (m *pairing) copyFrame(f []byte) []byte {
 	if len(f) > slabSize/4 {
 		return append([]byte(nil), f...)
 	}
-	if cap(m.slab)-len(m.slab) < len(f) {
-		m.slab = make([]byte, 0, slabSize)
+	if cap(m.frameMemory)-len(m.frameMemory) < len(f) {
+		m.frameMemory = make([]byte, 0, slabSize)
 	}
-	from := len(m.slab)
-	m.slab = append(m.slab, f...)
-	return m.slab[from:len(m.slab):len(m.slab)]
+	from := len(m.frameMemory)
+	m.frameMemory = append(m.frameMemory, f...)
+	return m.frameMemory[from:len(m.frameMemory):len(m.frameMemory)]
 }

@@ -34,9 +34,9 @@ func frame(payload string) []byte {
 
 // Relay is a running relay.
 type Relay struct {
-	submit, work net.Listener
-	loop         loop
-	closing      atomic.Bool
+	submitListener, workerListener net.Listener
+	loop                           loop
+	closing                        atomic.Bool
 }
 
 // loop serves sockets on one thread.
@@ -56,7 +56,7 @@ func Start(submitAddr, workAddr string, direct bool) (*Relay, error) {
 	if err != nil {
 		return nil, errors.Join(err, submit.Close())
 	}
-	r := &Relay{submit: submit, work: work}
+	r := &Relay{submitListener: submit, workerListener: work}
 	if direct {
 		r.loop, err = startBare()
 	} else {
@@ -78,15 +78,15 @@ func listen(addr string) (net.Listener, error) {
 }
 
 // SubmitAddr returns the address for submitters: host:port or a path.
-func (r *Relay) SubmitAddr() string { return r.submit.Addr().String() }
+func (r *Relay) SubmitAddr() string { return r.submitListener.Addr().String() }
 
-// WorkAddr returns the address for workers.
-func (r *Relay) WorkAddr() string { return r.work.Addr().String() }
+// WorkerAddr returns the address for workers.
+func (r *Relay) WorkerAddr() string { return r.workerListener.Addr().String() }
 
 // Close ends the relay and its connections.
 func (r *Relay) Close() error {
 	r.closing.Store(true)
-	return errors.Join(r.submit.Close(), r.work.Close(), r.loop.stop())
+	return errors.Join(r.submitListener.Close(), r.workerListener.Close(), r.loop.stop())
 }
 
 func (r *Relay) accept(l net.Listener, works bool) {

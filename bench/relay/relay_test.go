@@ -93,7 +93,7 @@ func passedOn(t *testing.T, r *Relay) {
 	a.send("job 3")
 	a.want(SubmitAck)
 
-	w := dial(t, r.WorkAddr())
+	w := dial(t, r.WorkerAddr())
 	w.send("join")
 	w.want(WorkerAck)
 	w.want("job 1")
@@ -120,7 +120,7 @@ func passedOn(t *testing.T, r *Relay) {
 func TestManyFramesAtOnce(t *testing.T) { eachMode(t, manyConns) }
 
 func manyConns(t *testing.T, r *Relay) {
-	s, w := dial(t, r.SubmitAddr()), dial(t, r.WorkAddr())
+	s, w := dial(t, r.SubmitAddr()), dial(t, r.WorkerAddr())
 	w.send("join")
 	w.want(WorkerAck)
 	const jobs = 500

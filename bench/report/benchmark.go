@@ -10,15 +10,15 @@ import (
 	"gloom/bench/result"
 )
 
-// benchUnits holds the units of benchstat.
-var benchUnits = map[result.Unit]string{result.PerSecond: "", result.Nanoseconds: "-ns", result.Bytes: "-B", result.Processors: ""}
+// benchstatSuffixes maps units to the suffixes by which benchstat recognises them.
+var benchstatSuffixes = map[result.Unit]string{result.PerSecond: "", result.Nanoseconds: "-ns", result.Bytes: "-B", result.Processors: ""}
 
-func benchUnit(m *result.Metric) string {
+func benchstatUnit(m *result.Metric) string {
 	name, denominator, _ := strings.Cut(strings.ReplaceAll(m.Name, " ", "-"), "/")
 	if denominator != "" {
 		denominator = "/" + denominator
 	}
-	return name + benchUnits[m.Unit] + denominator
+	return name + benchstatSuffixes[m.Unit] + denominator
 }
 
 // writeBenchmark writes the rounds of a file in Go's benchmark format, a line for each. From
@@ -31,7 +31,7 @@ func writeBenchmark(w io.Writer, f *result.File) {
 		if m.HigherIsBetter {
 			better = "higher"
 		}
-		key := benchfmt.UnitMetadataKey{Unit: benchUnit(m), Key: "better"}
+		key := benchfmt.UnitMetadataKey{Unit: benchstatUnit(m), Key: "better"}
 		_ = out.Write(&benchfmt.UnitMetadata{UnitMetadataKey: key, OrigUnit: key.Unit, Value: better})
 	}
 	for _, run := range f.Runs {
@@ -52,7 +52,7 @@ func writeBenchmark(w io.Writer, f *result.File) {
 			}
 			for _, m := range result.Metrics() {
 				if x, ok := m.Value(round); ok {
-					r.Values = append(r.Values, benchfmt.Value{Value: x, Unit: benchUnit(m)})
+					r.Values = append(r.Values, benchfmt.Value{Value: x, Unit: benchstatUnit(m)})
 				}
 			}
 			_ = out.Write(r)

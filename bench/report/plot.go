@@ -34,7 +34,7 @@ func Plot(f *result.File, dir string) ([]string, error) {
 		return d.paths, d.err
 	}
 	for _, name := range shapeNames(f) {
-		runs := runsOf(f, name)
+		runs := runsOfShape(f, name)
 		if len(runs) > 1 {
 			d.drawBars(name, runs)
 		}
@@ -68,9 +68,9 @@ func must[T any](d *drawer) func(T, error) T {
 // chart is a plot with its legend beside it.
 type chart struct {
 	*plot.Plot
-	legend plot.Legend
-	names  int
-	height vg.Length
+	legend        plot.Legend
+	legendEntries int
+	height        vg.Length
 }
 
 func init() { plot.DefaultFont.Variant = "Sans" }
@@ -88,15 +88,16 @@ func newChart(title, load string) *chart {
 	return c
 }
 
-func (c *chart) name(title string, thumbs ...plot.Thumbnailer) {
+// addLegendEntry adds a line to the legend: a title beside the marks that it explains.
+func (c *chart) addLegendEntry(title string, thumbs ...plot.Thumbnailer) {
 	c.legend.Add(title, thumbs...)
-	c.names++
+	c.legendEntries++
 }
 
-// margin keeps the last label of an axis within the picture.
 const (
+	// margin is the space, in points, that keeps the last label of an axis within the picture.
 	margin      = 20
-	legendWidth = 150
+	legendWidth = 150 // in points
 )
 
 func (d *drawer) save(c *chart, name string) {
@@ -108,7 +109,7 @@ func (d *drawer) save(c *chart, name string) {
 	area.SetColor(color.White)
 	area.Fill(area.Rectangle.Path())
 	rightMargin := vg.Length(margin)
-	if c.names > 1 {
+	if c.legendEntries > 1 {
 		rightMargin += legendWidth
 		c.legend.Draw(draw.Crop(area, area.Max.X-legendWidth, 0, 0, -vg.Inch/2))
 	}
@@ -183,15 +184,15 @@ func formatSI(x float64, u result.Unit) string {
 	return strings.TrimSpace(humanize.SIWithDigits(x, 2, ""))
 }
 
-// interval is a median with its quartiles.
-type interval struct{ low, mid, high float64 }
+// quartiles holds the first quartile, the median and the third quartile of some values.
+type quartiles struct{ low, mid, high float64 }
 
-func intervalOf(v []float64) interval {
-	return interval{quantile(v, 0.25), median(v), quantile(v, 0.75)}
+func quartilesOf(v []float64) quartiles {
+	return quartiles{quantile(v, 0.25), median(v), quantile(v, 0.75)}
 }
 
-// spans has points and the distances to their quartiles.
-type spans struct {
+// quartilePoints holds medians as points, with the distances to their quartiles as error bars.
+type quartilePoints struct {
 	plotter.XYs
 	plotter.XErrors
 	plotter.YErrors
@@ -199,7 +200,7 @@ type spans struct {
 
 // drawBars draws the first figure of a shape for each server, the best on top.
 func (d *drawer) drawBars(shape string, runs []*result.Run) {
-	metrics, _ := columns(runs)
+	metrics, _ := comparedMetrics(runs)
 	m := metrics[0]
 	runs = slices.DeleteFunc(slices.Clone(runs), func(r *result.Run) bool { return len(m.Values(r)) == 0 })
 	if len(runs) == 0 {
@@ -213,10 +214,10 @@ func (d *drawer) drawBars(shape string, runs []*result.Run) {
 	})
 	ourValues, otherValues := make(plotter.Values, len(runs)), make(plotter.Values, len(runs))
 	var names []string
-	var points spans
+	var points quartilePoints
 	rounds := 0
 	for i, r := range runs {
-		v := intervalOf(m.Values(r))
+		v := quartilesOf(m.Values(r))
 		if r.Server.Kind == ourServer {
 			ourValues[i] = v.mid
 		} else {
@@ -258,7 +259,7 @@ func (d *drawer) drawCurves(shape string, runs []*result.Run) {
 	c.X.Tick.Marker = ninesTicks(4)
 	c.Add(plotter.NewGrid())
 	for i, r := range runs {
-		points := must[plotter.XYs](d)(curve(r))
+		points := must[plotter.XYs](d)(latencyCurve(r))
 		if len(points) == 0 {
 			continue
 		}
@@ -268,15 +269,15 @@ func (d *drawer) drawCurves(shape string, runs []*result.Run) {
 		}
 		line.LineStyle = lineStyle(r.Server.Kind, i)
 		c.Add(line)
-		c.name(r.Server.Title, line)
+		c.addLegendEntry(r.Server.Title, line)
 	}
-	if c.names > 0 {
+	if c.legendEntries > 0 {
 		d.save(c, shape+"-latency")
 	}
 }
 
-// curve returns the latency of all rounds of a run together.
-func curve(r *result.Run) (plotter.XYs, error) {
+// latencyCurve returns the points of the latency distribution of all rounds of a run together.
+func latencyCurve(r *result.Run) (plotter.XYs, error) {
 	total, err := r.Latency()
 	if err != nil || total == nil {
 		return nil, err
@@ -310,7 +311,7 @@ func ninesTicks(n int) plot.ConstantTicks {
 // drawSweep draws each figure over the varied parameter, one line per server.
 func (d *drawer) drawSweep(f *result.File) {
 	for _, m := range result.Metrics() {
-		if m == result.Noise || !anyHas(f.Runs, m) {
+		if m == result.Noise || !anyRunHas(f.Runs, m) {
 			continue
 		}
 		first := f.Runs[0]
@@ -321,8 +322,8 @@ func (d *drawer) drawSweep(f *result.File) {
 		c.X.Scale, c.X.Tick.Marker = plot.LogScale{}, siTicks{plot.LogTicks{Prec: -1}, result.PerSecond}
 		c.Y.Tick.Marker = siTicks{plot.DefaultTicks{}, m.Unit}
 		c.Add(plotter.NewGrid())
-		for i, kind := range kindsOf(f) {
-			points, title := series(f, kind, m)
+		for i, kind := range serverKinds(f) {
+			points, title := sweepPoints(f, kind, m)
 			if len(points.XYs) < 2 {
 				continue
 			}
@@ -337,22 +338,22 @@ func (d *drawer) drawSweep(f *result.File) {
 			line.LineStyle = lineStyle(kind, i)
 			bars.LineStyle.Color, dots.Color, dots.Shape = line.Color, line.Color, plotutil.Shape(i)
 			c.Add(line, dots, bars)
-			c.name(title, line, dots)
+			c.addLegendEntry(title, line, dots)
 		}
-		if c.names > 0 {
+		if c.legendEntries > 0 {
 			d.save(c, fmt.Sprintf("%s over %s", metricName(m, f.Runs), f.Sweep))
 		}
 	}
 }
 
-func series(f *result.File, kind string, m *result.Metric) (points spans, title string) {
-	for _, r := range runsOn(f, kind) {
+func sweepPoints(f *result.File, kind string, m *result.Metric) (points quartilePoints, title string) {
+	for _, r := range runsOnServer(f, kind) {
 		v := m.Values(r)
 		x, ok := r.Params.Value(f.Sweep)
 		if len(v) == 0 || !ok || x <= 0 { // a logarithmic axis has no zero
 			continue
 		}
-		y := intervalOf(v)
+		y := quartilesOf(v)
 		points.XYs = append(points.XYs, plotter.XY{X: x, Y: y.mid})
 		points.YErrors = append(points.YErrors, struct{ Low, High float64 }{y.mid - y.low, y.high - y.mid})
 		title = r.Server.Title

@@ -21,8 +21,8 @@ func Write(w io.Writer, f *result.File, s Style) {
 	}
 	writeHeader(w, f, s)
 	if f.Sweep != "" {
-		for _, kind := range kindsOf(f) {
-			sweepTable(f.Sweep, runsOn(f, kind)).write(w, s)
+		for _, kind := range serverKinds(f) {
+			sweepTable(f.Sweep, runsOnServer(f, kind)).write(w, s)
 		}
 		writeFaults(w, f, s)
 		return
@@ -31,7 +31,7 @@ func Write(w io.Writer, f *result.File, s Style) {
 		g.write(w, s)
 	}
 	for _, name := range shapeNames(f) {
-		runs := runsOf(f, name)
+		runs := runsOfShape(f, name)
 		if len(runs) > 1 {
 			serversTable(name, runs).write(w, s)
 		} else {
@@ -56,15 +56,15 @@ func writeHeader(w io.Writer, f *result.File, s Style) {
 	}
 	text := fmt.Sprintf("%s, commit %s, %s; %s, %d processors, %s, %s.", f.Started.Format(time.DateOnly), commit, f.Build.Go,
 		f.Host.CPU, f.Host.Processors, f.Host.Kernel, f.Host.OS)
-	if n := interference(f); n >= interferedShare {
+	if n := interference(f); n >= reportedInterference {
 		text += fmt.Sprintf(" Other programs kept %.1f processors busy during the runs: CPU per job is more reliable than jobs per second.", n)
 	}
 	fmt.Fprintln(w, text)
 	fmt.Fprintln(w)
 }
 
-// interferedShare is the number of processors busy with other programs at which a report warns.
-const interferedShare = 0.15
+// reportedInterference is the number of processors busy with other programs at which a report warns.
+const reportedInterference = 0.15
 
 // interference returns how many processors other programs kept busy, as the median of all rounds.
 func interference(f *result.File) float64 {
@@ -78,11 +78,13 @@ func interference(f *result.File) float64 {
 	return median(v)
 }
 
-// shapeNames returns the names of a file's shapes in order, kindsOf its servers.
+// shapeNames returns the names of a file's shapes, in the order of its runs.
 func shapeNames(f *result.File) []string {
 	return runNames(f, func(r *result.Run) string { return r.Shape })
 }
-func kindsOf(f *result.File) []string {
+
+// serverKinds returns the kinds of a file's servers, in the order of its runs.
+func serverKinds(f *result.File) []string {
 	return runNames(f, func(r *result.Run) string { return r.Server.Kind })
 }
 
@@ -95,11 +97,11 @@ func runNames(f *result.File, name func(*result.Run) string) (names []string) {
 	return names
 }
 
-func runsOf(f *result.File, shape string) []*result.Run {
+func runsOfShape(f *result.File, shape string) []*result.Run {
 	return slices.DeleteFunc(slices.Clone(f.Runs), func(r *result.Run) bool { return r.Shape != shape })
 }
 
-func runsOn(f *result.File, kind string) []*result.Run {
+func runsOnServer(f *result.File, kind string) []*result.Run {
 	return slices.DeleteFunc(slices.Clone(f.Runs), func(r *result.Run) bool { return r.Server.Kind != kind })
 }
 

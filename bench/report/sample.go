@@ -15,17 +15,17 @@ func median(v []float64) float64 {
 	return (v[n/2-1] + v[n/2]) / 2
 }
 
-// summary formats the median of a metric.
-func summary(m *result.Metric, v []float64) string {
+// formatMedian formats the median of a metric.
+func formatMedian(m *result.Metric, v []float64) string {
 	if len(v) == 0 {
 		return "–"
 	}
 	return formatValue(median(v), m.Unit)
 }
 
-// spread formats half the distance between the quartiles as a share of the median, which a single
+// formatSpread formats half the distance between the quartiles as a share of the median, which a single
 // disturbed round does not change much.
-func spread(v []float64) string {
+func formatSpread(v []float64) string {
 	mid := median(v)
 	if len(v) < 2 || mid == 0 {
 		return ""

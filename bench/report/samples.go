@@ -40,7 +40,7 @@ func samplesTable(r *result.Run) *grid {
 				formatDuration(float64(s.P99)), formatDuration(float64(s.Max)), formatBytes(float64(s.RSS)), formatThousands(float64(s.Descriptors))})
 		}
 		if n >= 8 && round.Samples[0].Name == "" {
-			g.footnotes = append(g.footnotes, trend(round.Samples))
+			g.footnotes = append(g.footnotes, describeTrend(round.Samples))
 		}
 	}
 	if g.rows == nil {
@@ -49,9 +49,9 @@ func samplesTable(r *result.Run) *grid {
 	return g
 }
 
-// trend says whether memory and descriptors grew. It compares the second quarter with the last,
+// describeTrend says whether memory and descriptors grew. It compares the second quarter with the last,
 // because a server needs some time to reach its size.
-func trend(s []result.Sample) string {
+func describeTrend(s []result.Sample) string {
 	q := len(s) / 4
 	quantile := func(part []result.Sample, f func(result.Sample) float64) float64 {
 		var v []float64

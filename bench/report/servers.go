@@ -15,11 +15,11 @@ import (
 
 const ourServer = "gloomd"
 
-// columns returns the metrics in which servers differ, which depend on the kind of load, and those
+// comparedMetrics returns the metrics in which servers differ, which depend on the kind of load, and those
 // of them that decide a race.
-func columns(runs []*result.Run) (all, deciding []*result.Metric) {
+func comparedMetrics(runs []*result.Run) (all, deciding []*result.Metric) {
 	switch {
-	case anyHas(runs, result.Fill):
+	case anyRunHas(runs, result.Fill):
 		all = []*result.Metric{result.Rate, result.ServerCPU, result.Fill, result.FillCPU, result.JobMemory}
 		return all, []*result.Metric{result.Rate, result.JobMemory}
 	case runs[0].Params.Rate > 0 || runs[0].Params.Submitters*runs[0].Params.Window == 1:
@@ -30,14 +30,14 @@ func columns(runs []*result.Run) (all, deciding []*result.Metric) {
 	return all, all[:2]
 }
 
-func anyHas(runs []*result.Run, m *result.Metric) bool {
+func anyRunHas(runs []*result.Run, m *result.Metric) bool {
 	return slices.ContainsFunc(runs, func(r *result.Run) bool { return len(m.Values(r)) > 0 })
 }
 
 // metricName returns a metric's name in a table of runs: if the run has a fill, the jobs per second
 // are those of the drain.
 func metricName(m *result.Metric, runs []*result.Run) string {
-	if !anyHas(runs, result.Fill) {
+	if !anyRunHas(runs, result.Fill) {
 		return m.Name
 	}
 	switch m {
@@ -51,7 +51,7 @@ func metricName(m *result.Metric, runs []*result.Run) string {
 
 // serversTable returns the table of one shape on several servers.
 func serversTable(shape string, runs []*result.Run) *grid {
-	metrics, _ := columns(runs)
+	metrics, _ := comparedMetrics(runs)
 	g := mediansTable(capitalize(shape), "server", "Not measured: %s (%s).", metrics, runs, func(r *result.Run) string { return r.Server.Title })
 	rounds := 0
 	for _, r := range runs {
@@ -63,9 +63,9 @@ func serversTable(shape string, runs []*result.Run) *grid {
 
 // sweepTable returns the table of one server under loads that differ in one parameter.
 func sweepTable(param string, runs []*result.Run) *grid {
-	metrics, _ := columns(runs)
+	metrics, _ := comparedMetrics(runs)
 	for _, m := range []*result.Metric{result.IdleMemory, result.Fill, result.JobMemory} {
-		if anyHas(runs, m) && !slices.Contains(metrics, m) {
+		if anyRunHas(runs, m) && !slices.Contains(metrics, m) {
 			metrics = append(metrics, m)
 		}
 	}
@@ -104,9 +104,9 @@ func mediansTable(title, param, absent string, metrics []*result.Metric, runs []
 		cells := table.Row{name(r)}
 		for _, m := range metrics {
 			v := m.Values(r)
-			cell := summary(m, v)
+			cell := formatMedian(m, v)
 			if len(v) > 1 {
-				cell += " " + spread(v)
+				cell += " " + formatSpread(v)
 			}
 			cells = append(cells, cell)
 		}
@@ -132,7 +132,7 @@ func comparisonTable(f *result.File) *grid {
 	var kinds []string
 	titles := map[string]string{}
 	for _, name := range shapeNames(f) {
-		runs := runsOf(f, name)
+		runs := runsOfShape(f, name)
 		ourRun := f.Find(name, ourServer)
 		for _, r := range runs {
 			if r.Server.Kind != ourServer && !slices.Contains(kinds, r.Server.Kind) {
@@ -143,7 +143,7 @@ func comparisonTable(f *result.File) *grid {
 		if ourRun == nil || len(ourRun.Rounds) == 0 || len(runs) < 2 {
 			continue
 		}
-		_, deciding := columns(runs)
+		_, deciding := comparedMetrics(runs)
 		for _, m := range deciding {
 			cols = append(cols, column{runs, ourRun, m})
 			g.head = append(g.head, name+", "+metricName(m, runs))
@@ -170,8 +170,8 @@ func comparisonTable(f *result.File) *grid {
 	return g
 }
 
-// alpha is the accepted probability of reporting noise as a difference.
-const alpha = 0.05
+// significanceLevel is the accepted probability of reporting noise as a difference.
+const significanceLevel = 0.05
 
 // comparisonCell says by what factor gloomd's metric is better than another server's, and whether
 // that is more than noise, by benchstat's test.
@@ -185,11 +185,11 @@ func comparisonCell(m *result.Metric, ourRun, other *result.Run) string {
 		factor = 1 / factor
 	}
 	t := benchmath.DefaultThresholds
-	t.CompareAlpha = alpha
+	t.CompareAlpha = significanceLevel
 	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(x, &t), benchmath.NewSample(y, &t))
 	verdict := "~"
 	switch {
-	case c.P > alpha || factor == 1:
+	case c.P > significanceLevel || factor == 1:
 	case factor > 1:
 		verdict = "won"
 	default:

@@ -68,7 +68,7 @@ func TestMedianAndSpread(t *testing.T) {
 		{[]float64{3}, 3, ""}, {[]float64{1, 3}, 2, "±25 %"}, {[]float64{90, 100, 110, 5000, 100}, 100, "±5 %"},
 		{[]float64{0, 0}, 0, ""},
 	} {
-		if m, s := median(c.v), spread(c.v); m != c.median || s != c.spread {
+		if m, s := median(c.v), formatSpread(c.v); m != c.median || s != c.spread {
 			t.Errorf("%v: %v %q, want %v %q", c.v, m, s, c.median, c.spread)
 		}
 	}

@@ -40,7 +40,7 @@ func CurrentHost() Host {
 	h := Host{Processors: runtime.NumCPU(), OS: osName()}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
-		h.Kernel = text(u.Sysname[:]) + " " + text(u.Release[:]) + " " + text(u.Machine[:])
+		h.Kernel = cString(u.Sysname[:]) + " " + cString(u.Release[:]) + " " + cString(u.Machine[:])
 	}
 	if fs, err := procfs.NewDefaultFS(); err == nil {
 		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
@@ -53,7 +53,7 @@ func CurrentHost() Host {
 	return h
 }
 
-func text(field []byte) string {
+func cString(field []byte) string {
 	field, _, _ = bytes.Cut(field, []byte{0})
 	return string(field)
 }

@@ -15,17 +15,17 @@ import (
 func Backlog(ctx context.Context, srv *brokers.Server, opt Options) (*result.Round, error) {
 	switch {
 	case !srv.Protocol.Queues:
-		return nil, wrap(srv, "backlog", ErrNoQueue)
+		return nil, wrapError(srv, "backlog", ErrNoQueue)
 	case opt.Jobs <= 0:
 		return nil, fmt.Errorf("jobs %d: a backlog needs a number of jobs", opt.Jobs)
 	case opt.Jobs > int64(opt.Submitters)*load.MaxOutstanding:
 		return nil, fmt.Errorf("jobs %d: %d submitters can have at most %d outstanding", opt.Jobs, opt.Submitters,
 			int64(opt.Submitters)*load.MaxOutstanding)
 	}
-	return run(ctx, srv, &opt, "backlog", func(s *session) error {
+	return runSession(ctx, srv, &opt, "backlog", func(s *session) error {
 		limit, cancel := context.WithTimeout(ctx, opt.StepTimeout)
 		defer cancel()
-		if err := s.gen.ConnectSubmitters(limit); err != nil {
+		if err := s.generator.ConnectSubmitters(limit); err != nil {
 			return err
 		}
 		if err := s.fill(limit); err != nil {
@@ -42,20 +42,20 @@ func (s *session) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := s.mark(false)
+	before, err := s.takeCheckpoint(false)
 	if err != nil {
 		return err
 	}
 	s.report("fill", -1, 0, nil)
-	start, err := s.gen.Submit(s.opt.Jobs, load.MaxOutstanding)
+	start, err := s.generator.Submit(s.options.Jobs, load.MaxOutstanding)
 	if err != nil {
 		return err
 	}
-	end, err := s.gen.WaitAcked(ctx)
+	end, err := s.generator.WaitAcked(ctx)
 	if err != nil {
 		return err
 	}
-	after, err := s.mark(false)
+	after, err := s.takeCheckpoint(false)
 	if err != nil {
 		return err
 	}
@@ -68,21 +68,21 @@ func (s *session) fill(ctx context.Context) error {
 
 // drain connects the workers; the first ones get jobs while the last ones join.
 func (s *session) drain(limit, ctx context.Context) error {
-	from, err := s.mark(true)
+	from, err := s.takeCheckpoint(true)
 	if err != nil {
 		return err
 	}
 	s.report("drain", -1, 0, nil)
-	if err := s.gen.ConnectWorkers(limit, 0, s.opt.Workers); err != nil {
+	if err := s.generator.ConnectWorkers(limit, 0, s.options.Workers); err != nil {
 		return err
 	}
-	stop := s.watch(ctx)
-	end, err := s.gen.WaitAnswered(limit)
+	stop := s.reportDrain(ctx)
+	end, err := s.generator.WaitAnswered(limit)
 	stop()
 	if err != nil && limit.Err() == nil {
 		return err // after the deadline, finish counts the lost jobs
 	}
-	to, merr := s.mark(false)
+	to, merr := s.takeCheckpoint(false)
 	if merr != nil {
 		return merr
 	}
@@ -95,9 +95,9 @@ func (s *session) drain(limit, ctx context.Context) error {
 	return err
 }
 
-// watch reports the progress of the drain until it is stopped.
-func (s *session) watch(ctx context.Context) (stop func()) {
-	if s.opt.Progress == nil {
+// reportDrain reports the progress of the drain until it is stopped.
+func (s *session) reportDrain(ctx context.Context) (stop func()) {
+	if s.options.Progress == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -105,10 +105,10 @@ func (s *session) watch(ctx context.Context) (stop func()) {
 	start := time.Now()
 	go func() {
 		defer close(done)
-		for wait(ctx, progressEvery) == nil {
-			left := float64(s.gen.Outstanding())
-			drained := float64(s.opt.Jobs) - left
-			s.report("drain", drained/float64(s.opt.Jobs), drained/time.Since(start).Seconds(), nil)
+		for sleep(ctx, progressEvery) == nil {
+			left := float64(s.generator.Outstanding())
+			drained := float64(s.options.Jobs) - left
+			s.report("drain", drained/float64(s.options.Jobs), drained/time.Since(start).Seconds(), nil)
 		}
 	}()
 	return func() { cancel(); <-done }

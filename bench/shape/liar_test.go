@@ -62,7 +62,7 @@ func startLiar(t *testing.T, l *liar) *brokers.Server {
 	go l.accept(l.submit, l.submitted)
 	go l.accept(l.work, l.worked)
 	return &brokers.Server{Kind: "liar", Title: "liar", Protocol: brokers.Gloom, SubmitAddr: l.submit.Addr().String(),
-		WorkAddr: l.work.Addr().String()}
+		WorkerAddr: l.work.Addr().String()}
 }
 
 type liarFrame struct {

@@ -41,7 +41,7 @@ type Progress struct {
 // Defaults returns the options that all shapes start from.
 func Defaults() Options {
 	return Options{
-		Config:   load.Config{Submitters: 4, Window: 64, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Lanes: 1, Seed: 1},
+		Config:   load.Config{Submitters: 4, Window: 64, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Loops: 1, Seed: 1},
 		Arrivals: "constant", Duration: 5 * time.Second, Warmup: 500 * time.Millisecond, Grace: 10 * time.Second, StepTimeout: 2 * time.Minute,
 	}
 }
@@ -66,15 +66,15 @@ func (o *Options) Validate() error {
 
 func (o *Options) config(s *brokers.Server) load.Config {
 	c := o.Config
-	c.Protocol, c.SubmitAddr, c.WorkAddr, c.MayFail = s.Protocol, s.SubmitAddr, s.WorkAddr, o.Churn != nil
+	c.Protocol, c.SubmitAddr, c.WorkerAddr, c.MayFail = s.Protocol, s.SubmitAddr, s.WorkerAddr, o.Churn != nil
 	return c
 }
 
 // Params returns the options in the form of a result file.
 func (o *Options) Params() result.Params {
-	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types,
+	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.IdleWorkers, Types: o.Types,
 		Versatile: o.Versatile, Groups: o.Groups, Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,
-		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Unix: o.Unix, Lanes: o.Lanes, Seed: o.Seed}
+		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Unix: o.Unix, Lanes: o.Loops, Seed: o.Seed}
 	if o.Rate > 0 {
 		p.Window, p.Arrivals = 0, o.Arrivals
 	}

@@ -20,27 +20,27 @@ const spareFiles = 256
 
 // session is a server with a generator's peers connected to it.
 type session struct {
-	opt   *Options
-	srv   *brokers.Server
-	gen   *load.Generator
-	round result.Round
+	options   *Options
+	server    *brokers.Server
+	generator *load.Generator
+	round     result.Round
 }
 
-// run opens a session, puts the server under a load, waits for the outstanding jobs and closes the
+// runSession opens a session, puts the server under a load, waits for the outstanding jobs and closes the
 // session. name is that of the load in errors.
-func run(ctx context.Context, srv *brokers.Server, opt *Options, name string, fn func(s *session) error) (round *result.Round, err error) {
-	s, err := open(srv, opt)
+func runSession(ctx context.Context, srv *brokers.Server, opt *Options, name string, fn func(s *session) error) (round *result.Round, err error) {
+	s, err := openSession(srv, opt)
 	if err == nil {
 		if err = fn(s); err == nil {
 			round, err = s.finish(ctx)
 		}
 		err = errors.Join(err, s.close())
 	}
-	return round, wrap(srv, name, err)
+	return round, wrapError(srv, name, err)
 }
 
-// open makes a session without connections.
-func open(srv *brokers.Server, opt *Options) (*session, error) {
+// openSession makes a session without connections.
+func openSession(srv *brokers.Server, opt *Options) (*session, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func open(srv *brokers.Server, opt *Options) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{opt: opt, srv: srv, gen: gen}
+	s := &session{options: opt, server: srv, generator: gen}
 	if opt.OneCPU {
 		if err := s.pin(proc.Pin); err != nil {
 			return nil, errors.Join(err, s.close())
@@ -66,25 +66,25 @@ func open(srv *brokers.Server, opt *Options) (*session, error) {
 // FilesNeeded returns how many open files the generator or the server needs for a round. The limit
 // must be raised before a server is started, because the server inherits it.
 func FilesNeeded(opt *Options) uint64 {
-	return uint64(2*opt.Submitters + opt.Workers + opt.Idle + spareFiles)
+	return uint64(2*opt.Submitters + opt.Workers + opt.IdleWorkers + spareFiles)
 }
 
 // Reasons why a server cannot be measured with a shape.
 const (
-	ErrNoQueue    = brokers.Lack("it has no queue: a job is dropped if no worker waits for it")
-	ErrNoPrefetch = brokers.Lack("it gives a worker connection one job at a time")
+	ErrNoQueue    = brokers.Unsupported("it has no queue: a job is dropped if no worker waits for it")
+	ErrNoPrefetch = brokers.Unsupported("it gives a worker connection one job at a time")
 )
 
 func (s *session) pin(bind func(pid int) error) error {
-	if s.srv.PID == 0 {
+	if s.server.PID == 0 {
 		return errors.New("one processor for all: the server's process is unknown")
 	}
-	return errors.Join(bind(os.Getpid()), bind(s.srv.PID))
+	return errors.Join(bind(os.Getpid()), bind(s.server.PID))
 }
 
 func (s *session) close() error {
-	err := s.gen.Close()
-	if s.opt.OneCPU {
+	err := s.generator.Close()
+	if s.options.OneCPU {
 		err = errors.Join(err, s.pin(proc.Unpin))
 	}
 	return err
@@ -92,76 +92,76 @@ func (s *session) close() error {
 
 // connect connects busy workers, then idle ones, then submitters.
 func (s *session) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.options.StepTimeout)
 	defer cancel()
 	s.report("connect", -1, 0, nil)
-	if err := s.gen.ConnectWorkers(ctx, 0, s.opt.Workers); err != nil {
+	if err := s.generator.ConnectWorkers(ctx, 0, s.options.Workers); err != nil {
 		return err
 	}
-	if s.opt.Idle > 0 {
-		if err := s.idle(ctx); err != nil {
+	if s.options.IdleWorkers > 0 {
+		if err := s.connectIdle(ctx); err != nil {
 			return err
 		}
 	}
-	return s.gen.ConnectSubmitters(ctx)
+	return s.generator.ConnectSubmitters(ctx)
 }
 
-func (s *session) idle(ctx context.Context) error {
+func (s *session) connectIdle(ctx context.Context) error {
 	before, err := s.usage()
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := s.gen.ConnectWorkers(ctx, s.opt.Workers, s.opt.Workers+s.opt.Idle); err != nil {
+	if err := s.generator.ConnectWorkers(ctx, s.options.Workers, s.options.Workers+s.options.IdleWorkers); err != nil {
 		return err
 	}
 	seconds := time.Since(start).Seconds()
 	after, err := s.usage()
-	s.round.Idle = &result.Idle{Workers: s.opt.Idle, Seconds: seconds, RSSBefore: before.RSS, RSSAfter: after.RSS}
+	s.round.Idle = &result.Idle{Workers: s.options.IdleWorkers, Seconds: seconds, RSSBefore: before.RSS, RSSAfter: after.RSS}
 	return err
 }
 
 // usage returns the server's usage, nothing if its process is unknown.
 func (s *session) usage() (proc.Usage, error) {
-	if s.srv.PID == 0 {
+	if s.server.PID == 0 {
 		return proc.Usage{}, nil
 	}
-	return proc.UsageOf(s.srv.PID)
+	return proc.UsageOf(s.server.PID)
 }
 
-// moment holds what the generator has counted, and the processor time of all processes, up to one
+// checkpoint holds what the generator has counted, and the processor time of all processes, up to one
 // moment.
-type moment struct {
+type checkpoint struct {
 	load.Snapshot
 	server, generator, machine time.Duration
 }
 
-// mark takes a moment. record says whether to record latencies from now on.
-func (s *session) mark(record bool) (m moment, err error) {
+// takeCheckpoint returns the figures up to now. record says whether to record latencies from now on.
+func (s *session) takeCheckpoint(record bool) (m checkpoint, err error) {
 	m.machine = proc.MachineCPU()
 	m.generator = proc.OwnCPU()
-	if s.srv.PID != 0 {
-		if m.server, err = s.srv.CPU(); err != nil {
+	if s.server.PID != 0 {
+		if m.server, err = s.server.CPU(); err != nil {
 			return m, err
 		}
 	}
-	m.Snapshot, err = s.gen.TakeSnapshot(record)
+	m.Snapshot, err = s.generator.TakeSnapshot(record)
 	return m, err
 }
 
 // recordFigures records the figures of the time between two moments, and what the server uses now.
-func (s *session) recordFigures(from, to moment) error {
+func (s *session) recordFigures(from, to checkpoint) error {
 	r := &s.round
 	r.Seconds = float64(to.At-from.At) / 1e9
-	r.Jobs = to.Count.Answered - from.Count.Answered
-	r.BytesIn = to.Count.BytesIn - from.Count.BytesIn
-	r.BytesOut = to.Count.BytesOut - from.Count.BytesOut
+	r.Jobs = to.Totals.Answered - from.Totals.Answered
+	r.BytesIn = to.Totals.BytesIn - from.Totals.BytesIn
+	r.BytesOut = to.Totals.BytesOut - from.Totals.BytesOut
 	r.ServerCPU = int64(to.server - from.server)
 	r.GeneratorCPU = int64(to.generator - from.generator)
 	otherCPU := (to.machine - from.machine) - (to.server - from.server) - (to.generator - from.generator)
 	r.OthersCPU = max(0, otherCPU.Seconds()/r.Seconds)
 	u, err := s.usage()
-	if s.srv.PID != 0 {
+	if s.server.PID != 0 {
 		r.Server = &u
 	}
 	return err
@@ -180,18 +180,18 @@ func (s *session) addSample(name string, start time.Time, jobs int64, h *hdrhist
 // finish waits for the outstanding jobs. Then it records failures, lost connections and faults.
 func (s *session) finish(ctx context.Context) (*result.Round, error) {
 	s.report("settle", -1, 0, nil)
-	if err := s.gen.Settle(ctx, s.opt.Grace); err != nil {
+	if err := s.generator.Settle(ctx, s.options.Grace); err != nil {
 		return nil, err
 	}
-	last, err := s.gen.TakeSnapshot(false)
+	last, err := s.generator.TakeSnapshot(false)
 	if err != nil {
 		return nil, err
 	}
-	r, c := &s.round, last.Count
+	r, c := &s.round, last.Totals
 	r.Failed, r.Forgotten, r.Deferred = c.Failed, c.Forgotten, c.Deferred
 	r.WorkerHangups, r.SubmitterHangups = c.WorkerHangups, c.SubmitterHangups
-	r.Redelivered = max(0, c.Handed-c.Submitted)
-	faults := s.gen.Faults()
+	r.Redelivered = max(0, c.HandedOut-c.Submitted)
+	faults := s.generator.Faults()
 	if faults.Total() > 0 {
 		r.Faults, r.FaultSamples = faults.ByName(), faults.Samples
 	}
@@ -200,17 +200,17 @@ func (s *session) finish(ctx context.Context) (*result.Round, error) {
 
 // report reports the state of a phase; latencies may be nil.
 func (s *session) report(phase string, done, rate float64, latencies *hdrhistogram.Histogram) {
-	if s.opt.Progress == nil {
+	if s.options.Progress == nil {
 		return
 	}
 	p := Progress{Phase: phase, Done: done, Rate: rate}
 	if latencies != nil {
 		p.P50, p.P99 = time.Duration(latencies.ValueAtQuantile(50)), time.Duration(latencies.ValueAtQuantile(99))
 	}
-	s.opt.Progress(p)
+	s.options.Progress(p)
 }
 
-func wrap(srv *brokers.Server, phase string, err error) error {
+func wrapError(srv *brokers.Server, phase string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -31,12 +31,12 @@ const (
 // giant frame in small parts. The round has a sample for each of these, with the latency of the
 // probe's jobs.
 func Stall(ctx context.Context, srv *brokers.Server, opt Options) (*result.Round, error) {
-	if !srv.Protocol.Jobs {
-		return nil, wrap(srv, "stall", errors.New("it keeps the jobs of a submitter that disconnects"))
+	if !srv.Protocol.TracksPeers {
+		return nil, wrapError(srv, "stall", errors.New("it keeps the jobs of a submitter that disconnects"))
 	}
 	backlog := opt.Jobs
 	opt.Jobs = 0
-	return run(ctx, srv, &opt, "stall", func(s *session) error { return s.stall(ctx, backlog) })
+	return runSession(ctx, srv, &opt, "stall", func(s *session) error { return s.stall(ctx, backlog) })
 }
 
 func (s *session) stall(ctx context.Context, backlog int64) error {
@@ -54,11 +54,11 @@ func (s *session) stall(ctx context.Context, backlog int64) error {
 	if err := s.startLoad(); err != nil {
 		return err
 	}
-	if err := s.runFor(ctx, "warm up", s.opt.Warmup, nil); err != nil {
+	if err := s.runFor(ctx, "warm up", s.options.Warmup, nil); err != nil {
 		return err
 	}
 	start := time.Now()
-	first, err := s.mark(true)
+	first, err := s.takeCheckpoint(true)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *session) stall(ctx context.Context, backlog int64) error {
 		name string
 		fn   func(ctx context.Context) error
 	}{
-		{"nothing else", func(ctx context.Context) error { return wait(ctx, s.opt.Duration) }},
+		{"nothing else", func(ctx context.Context) error { return sleep(ctx, s.options.Duration) }},
 		{fmt.Sprintf("a submitter queues %d jobs", backlog), func(ctx context.Context) error {
 			if _, err := flood.Submit(backlog, load.MaxOutstanding); err != nil {
 				return err
@@ -74,18 +74,18 @@ func (s *session) stall(ctx context.Context, backlog int64) error {
 			_, err := flood.WaitAcked(ctx)
 			return err
 		}},
-		{"they are queued", func(ctx context.Context) error { return wait(ctx, s.opt.Duration) }},
+		{"they are queued", func(ctx context.Context) error { return sleep(ctx, s.options.Duration) }},
 		{"metrics are scraped", func(ctx context.Context) error { return s.getRepeatedly(ctx, "/metrics") }},
 		{"types are listed", func(ctx context.Context) error { return s.getRepeatedly(ctx, "/v1/types") }},
 		{"jobs are listed", func(ctx context.Context) error { return s.getRepeatedly(ctx, "/v1/jobs") }},
 		{"their submitter vanishes", func(context.Context) error { return flood.DisconnectSubmitters() }},
-		{"a frame of 16 MiB trickles in", s.trickle},
+		{"a frame of 16 MiB trickles in", s.sendGiant},
 	} {
 		if err := s.runDisturbance(ctx, start, d.name, d.fn); err != nil {
 			return fmt.Errorf("while %s: %w", d.name, err)
 		}
 	}
-	last, err := s.mark(false)
+	last, err := s.takeCheckpoint(false)
 	if err != nil {
 		return err
 	}
@@ -94,20 +94,20 @@ func (s *session) stall(ctx context.Context, backlog int64) error {
 
 // newFlood makes the generator of the submitter that fills the queue and disconnects.
 func (s *session) newFlood() (*load.Generator, error) {
-	cfg := s.opt.config(s.srv)
-	cfg.Type, cfg.Submitters, cfg.Workers, cfg.Types, cfg.Lanes, cfg.Idle = "flood", 1, 1, 1, 1, 0
-	cfg.First = load.MaxSubmitters - 1
+	cfg := s.options.config(s.server)
+	cfg.Type, cfg.Submitters, cfg.Workers, cfg.Types, cfg.Loops, cfg.IdleWorkers = "flood", 1, 1, 1, 1, 0
+	cfg.FirstSubmitter = load.MaxSubmitters - 1
 	return load.New(cfg)
 }
 
 // runDisturbance runs one disturbance and records the probe's latency during it and shortly after.
 func (s *session) runDisturbance(ctx context.Context, start time.Time, name string, fn func(context.Context) error) error {
 	s.report(name, -1, 0, nil)
-	from, err := s.gen.TakeSnapshot(true)
+	from, err := s.generator.TakeSnapshot(true)
 	if err != nil {
 		return err
 	}
-	limit, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
+	limit, cancel := context.WithTimeout(ctx, s.options.StepTimeout)
 	defer cancel()
 	err = fn(limit)
 	if errors.Is(err, errNotSupported) {
@@ -116,17 +116,17 @@ func (s *session) runDisturbance(ctx context.Context, start time.Time, name stri
 	if err != nil {
 		return err
 	}
-	if err := wait(ctx, settleTime); err != nil {
+	if err := sleep(ctx, settleTime); err != nil {
 		return err
 	}
-	to, err := s.gen.TakeSnapshot(true)
+	to, err := s.generator.TakeSnapshot(true)
 	if err != nil {
 		return err
 	}
-	return s.addSample(name, start, to.Count.Answered-from.Count.Answered, to.Latency)
+	return s.addSample(name, start, to.Totals.Answered-from.Totals.Answered, to.Latency)
 }
 
-func wait(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -142,11 +142,11 @@ var errNotSupported = errors.New("not there")
 
 // getRepeatedly requests a page repeatedly, for Duration.
 func (s *session) getRepeatedly(ctx context.Context, path string) error {
-	if s.srv.HTTPAddr == "" {
+	if s.server.HTTPAddr == "" {
 		return errNotSupported
 	}
-	for end := time.Now().Add(s.opt.Duration); time.Now().Before(end); {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.srv.HTTPAddr+path, nil)
+	for end := time.Now().Add(s.options.Duration); time.Now().Before(end); {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.server.HTTPAddr+path, nil)
 		if err != nil {
 			return err
 		}
@@ -164,17 +164,17 @@ func (s *session) getRepeatedly(ctx context.Context, path string) error {
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("GET %s: %s", path, resp.Status)
 		}
-		if err := wait(ctx, 20*time.Millisecond); err != nil {
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// trickle submits one job of giant size in small parts.
-func (s *session) trickle(ctx context.Context) error {
+// sendGiant submits one job of giant size in small parts.
+func (s *session) sendGiant(ctx context.Context) error {
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", s.srv.SubmitAddr)
+	c, err := d.DialContext(ctx, "tcp", s.server.SubmitAddr)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (s *session) trickle(ctx context.Context) error {
 			return err
 		}
 		frame = frame[n:]
-		if err := wait(ctx, trickleEvery); err != nil {
+		if err := sleep(ctx, trickleEvery); err != nil {
 			return err
 		}
 	}

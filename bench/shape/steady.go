@@ -17,7 +17,7 @@ const progressEvery = 200 * time.Millisecond
 // Steady measures a constant load: a window of jobs outstanding per submitter, or a fixed rate;
 // with idle workers, many types, prefetch or churn, if the options say so.
 func Steady(ctx context.Context, srv *brokers.Server, opt Options) (*result.Round, error) {
-	return run(ctx, srv, &opt, "load", func(s *session) error {
+	return runSession(ctx, srv, &opt, "load", func(s *session) error {
 		if err := s.connect(ctx); err != nil {
 			return err
 		}
@@ -30,21 +30,21 @@ func Steady(ctx context.Context, srv *brokers.Server, opt Options) (*result.Roun
 
 // measureJobs measures a number of jobs, from the first submit to the last answer.
 func (s *session) measureJobs(ctx context.Context) error {
-	from, err := s.mark(true)
+	from, err := s.takeCheckpoint(true)
 	if err != nil {
 		return err
 	}
-	if from.At, err = s.gen.Submit(s.opt.Jobs, s.opt.Window); err != nil {
+	if from.At, err = s.generator.Submit(s.options.Jobs, s.options.Window); err != nil {
 		return err
 	}
 	s.report("measure", -1, 0, nil)
-	ctx, cancel := context.WithTimeout(ctx, s.opt.StepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.options.StepTimeout)
 	defer cancel()
-	end, err := s.gen.WaitAnswered(ctx)
+	end, err := s.generator.WaitAnswered(ctx)
 	if err != nil && ctx.Err() == nil {
 		return err // at the deadline, finish counts the lost jobs
 	}
-	to, merr := s.mark(false)
+	to, merr := s.takeCheckpoint(false)
 	if merr != nil {
 		return merr
 	}
@@ -59,18 +59,18 @@ func (s *session) measureTime(ctx context.Context) error {
 	if err := s.startLoad(); err != nil {
 		return err
 	}
-	if err := s.runFor(ctx, "warm up", s.opt.Warmup, nil); err != nil {
+	if err := s.runFor(ctx, "warm up", s.options.Warmup, nil); err != nil {
 		return err
 	}
-	from, err := s.mark(true)
+	from, err := s.takeCheckpoint(true)
 	if err != nil {
 		return err
 	}
 	total := hdrhistogram.New(1, from.Latency.HighestTrackableValue(), 3)
-	if err := s.runFor(ctx, "measure", s.opt.Duration, total); err != nil {
+	if err := s.runFor(ctx, "measure", s.options.Duration, total); err != nil {
 		return err
 	}
-	to, err := s.mark(false)
+	to, err := s.takeCheckpoint(false)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *session) measureTime(ctx context.Context) error {
 }
 
 // recordLatency records the figures between two moments, and the latencies of that time.
-func (s *session) recordLatency(from, to moment, h *hdrhistogram.Histogram) error {
+func (s *session) recordLatency(from, to checkpoint, h *hdrhistogram.Histogram) error {
 	err := s.recordFigures(from, to)
 	if err == nil {
 		s.round.Latency, err = result.NewLatency(h)
@@ -89,20 +89,20 @@ func (s *session) recordLatency(from, to moment, h *hdrhistogram.Histogram) erro
 
 // startLoad starts the load.
 func (s *session) startLoad() error {
-	if s.opt.Churn != nil {
-		if err := s.gen.Churn(*s.opt.Churn); err != nil {
+	if s.options.Churn != nil {
+		if err := s.generator.Churn(*s.options.Churn); err != nil {
 			return err
 		}
 	}
-	if s.opt.Rate == 0 {
-		_, err := s.gen.Submit(load.Unlimited, s.opt.Window)
+	if s.options.Rate == 0 {
+		_, err := s.generator.Submit(load.Unlimited, s.options.Window)
 		return err
 	}
-	if _, err := load.NewPacer(s.opt.Arrivals, s.opt.Rate, s.opt.Seed); err != nil {
+	if _, err := load.NewPacer(s.options.Arrivals, s.options.Rate, s.options.Seed); err != nil {
 		return err
 	}
-	return s.gen.Pace(func(lane, lanes int) load.Pacer {
-		p, _ := load.NewPacer(s.opt.Arrivals, s.opt.Rate/float64(lanes), s.opt.Seed+uint64(lane))
+	return s.generator.Pace(func(shard, shards int) load.Pacer {
+		p, _ := load.NewPacer(s.options.Arrivals, s.options.Rate/float64(shards), s.options.Seed+uint64(shard))
 		return p
 	})
 }
@@ -115,7 +115,7 @@ func (s *session) runFor(ctx context.Context, phase string, d time.Duration, tot
 	defer end.Stop()
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	last, err := s.gen.TakeSnapshot(total != nil)
+	last, err := s.generator.TakeSnapshot(total != nil)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (s *session) runFor(ctx context.Context, phase string, d time.Duration, tot
 		if total == nil || least == 0 || time.Duration(last.At-since.At) < least {
 			return nil
 		}
-		err := s.addSample("", start, last.Count.Answered-since.Count.Answered, latencies)
+		err := s.addSample("", start, last.Totals.Answered-since.Totals.Answered, latencies)
 		since = last
 		latencies.Reset()
 		return err
@@ -141,22 +141,22 @@ func (s *session) runFor(ctx context.Context, phase string, d time.Duration, tot
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-end.C:
-			return sample(s.opt.Interval / 2)
+			return sample(s.options.Interval / 2)
 		case <-tick.C:
 		}
-		if s.opt.Progress == nil && s.opt.Interval == 0 {
+		if s.options.Progress == nil && s.options.Interval == 0 {
 			continue
 		}
-		now, err := s.gen.TakeSnapshot(total != nil)
+		now, err := s.generator.TakeSnapshot(total != nil)
 		if err != nil {
 			return err
 		}
 		add(now.Latency)
 		latencies.Merge(now.Latency)
-		rate := float64(now.Count.Answered-last.Count.Answered) / (float64(now.At-last.At) / 1e9)
+		rate := float64(now.Totals.Answered-last.Totals.Answered) / (float64(now.At-last.At) / 1e9)
 		s.report(phase, min(1, time.Since(start).Seconds()/d.Seconds()), rate, now.Latency)
 		last = now
-		if err := sample(s.opt.Interval); err != nil {
+		if err := sample(s.options.Interval); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (t *target) start(ctx context.Context, o *shape.Options) (*brokers.Server, 
 		set.BodySize, set.Unix = o.BodySize, o.Unix
 		return k.Start(ctx, set)
 	}
-	s := &brokers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: brokers.Gloom, SubmitAddr: submit, WorkAddr: work,
+	s := &brokers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: brokers.Gloom, SubmitAddr: submit, WorkerAddr: work,
 		PID: t.pid}
 	if _, port, err := net.SplitHostPort(submit); err == nil && s.PID == 0 && !strings.HasPrefix(submit, "unix:") {
 		n, err := strconv.Atoi(port)
@@ -62,7 +62,7 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.IntVar(&o.Submitters, "submitters", o.Submitters, "connections that submit")
 	f.IntVar(&o.Window, "window", o.Window, "jobs outstanding per submitter")
 	f.IntVar(&o.Workers, "workers", o.Workers, "number of workers, each with a connection")
-	f.IntVar(&o.Idle, "idle-workers", o.Idle, "further workers, for a type that gets no jobs")
+	f.IntVar(&o.IdleWorkers, "idle-workers", o.IdleWorkers, "further workers, for a type that gets no jobs")
 	f.IntVar(&o.Types, "types", o.Types, "job types, spread evenly over jobs and workers")
 	f.BoolVar(&o.Versatile, "versatile", o.Versatile, "each worker serves all types, by a pattern")
 	f.IntVar(&o.Groups, "groups", o.Groups, "number of groups; each job belongs to one of them, spread evenly (0: none)")
@@ -78,7 +78,7 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.DurationVar(&o.StepTimeout, "within", o.StepTimeout, "limit for connecting, filling and draining")
 	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")
 	f.BoolVar(&o.Unix, "unix", o.Unix, "use unix sockets, with a server that is started here")
-	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator, at most one per submitter")
+	f.IntVar(&o.Loops, "generator-loops", o.Loops, "threads of the generator, at most one per submitter")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of everything random")
 	cli.SetHeadings(f, map[string]string{
 		"submitters": "Load",

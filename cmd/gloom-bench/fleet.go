@@ -32,7 +32,7 @@ that a lent job takes through it.`,
 			if err != nil {
 				return err
 			}
-			plan := race.Fleet([]*brokers.Kind{gloomd, nats, brokers.Fleet(2), brokers.Fleet(3)}, rounds, duration)
+			plan := race.FleetPlan([]*brokers.Kind{gloomd, nats, brokers.Fleet(2), brokers.Fleet(3)}, rounds, duration)
 			plan.Settings = set
 			return runPlan(cmd.Context(), plan, &out, "")
 		},

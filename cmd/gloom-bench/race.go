@@ -36,9 +36,9 @@ in turns. One table compares the results.`,
 			if err != nil {
 				return err
 			}
-			plan := race.Full(kinds)
+			plan := race.FullPlan(kinds)
 			if short {
-				plan = race.Small(kinds)
+				plan = race.ShortPlan(kinds)
 			}
 			if rounds > 0 {
 				plan.Rounds = rounds

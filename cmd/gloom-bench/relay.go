@@ -29,7 +29,7 @@ func relayCommand() *cobra.Command {
 				return err
 			}
 			err = json.NewEncoder(os.Stderr).Encode(map[string]string{"message": "the relay is ready",
-				"submit_addr": r.SubmitAddr(), "worker_addr": r.WorkAddr()})
+				"submit_addr": r.SubmitAddr(), "worker_addr": r.WorkerAddr()})
 			if err != nil {
 				return err
 			}

@@ -46,7 +46,7 @@ func shapes() []*shapeCommand {
 	soak.Churn = &load.Churn{Workers: 20, Submitters: 2, Steady: 10, MaxAway: time.Second}
 
 	fanout := shape.Defaults()
-	fanout.Types, fanout.Workers, fanout.Idle, fanout.Rate = 100, 100, 10_000, 5_000
+	fanout.Types, fanout.Workers, fanout.IdleWorkers, fanout.Rate = 100, 100, 10_000, 5_000
 
 	prefetch := shape.Defaults()
 	prefetch.Prefetch, prefetch.Window, prefetch.Workers = 64, 256, 4

@@ -46,7 +46,7 @@ interleaved. gloom-bench report --plots draws the result.`,
 	gloomdFlags(f, &set)
 	loadFlags(f, &base)
 	f.IntVar(&base.Prefetch, "prefetch", 0, "jobs out per worker connection (0: the plain protocol)")
-	f.StringVar(&param, "over", "", "the parameter: "+race.Sweepable())
+	f.StringVar(&param, "over", "", "the parameter: "+race.SweepParameterNames())
 	f.IntSliceVar(&values, "values", nil, "its values")
 	f.StringSliceVar(&names, "servers", []string{"gloomd", "relay"}, "kinds of server that take part")
 	f.IntVar(&rounds, "rounds", 3, "rounds of each value and server")
