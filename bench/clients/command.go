@@ -28,7 +28,7 @@ type options struct {
 	window           int
 	languages        []string
 	workerSockets    int
-	set              brokers.Settings
+	settings         brokers.Settings
 }
 
 // Command returns the subcommand of gloom-bench.
@@ -52,7 +52,7 @@ needs go, python3, node and php.`,
 	f.IntVar(&o.singleJobs, "round-trips", o.singleJobs, "jobs of a round, one after the other")
 	f.IntVar(&o.jobs, "jobs", o.jobs, "jobs of a round with a window outstanding")
 	f.IntVar(&o.window, "window", o.window, "jobs outstanding")
-	f.StringVar(&o.set.Gloomd, "gloomd", "", "the gloomd to start (default: beside this program, in PATH, or built)")
+	f.StringVar(&o.settings.Gloomd, "gloomd", "", "the gloomd to start (default: beside this program, in PATH, or built)")
 	return cmd
 }
 
@@ -79,7 +79,7 @@ func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	srv, err := kind.Start(ctx, o.set)
+	srv, err := kind.Start(ctx, o.settings)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (o *options) run(ctx context.Context, w io.Writer) (err error) {
 	t.AppendHeader(table.Row{"client", "round trip, µs", "from … to", fmt.Sprintf("jobs/s, %d outstanding", o.window), "from … to"})
 	for _, l := range languages {
 		a, b := trips[l.Name], rates[l.Name]
-		t.AppendRow(table.Row{l.Name, median(a), span(a), median(b), span(b)})
+		t.AppendRow(table.Row{l.Name, formatMedian(a), formatRange(a), formatMedian(b), formatRange(b)})
 	}
 	t.Render()
 	return nil
@@ -121,20 +121,20 @@ func (o *options) measure(ctx context.Context, l agent.Language, addr string) (t
 		return 0, 0, err
 	}
 	defer a.Wait(10 * time.Second)
-	warm, err := bench(ctx, a, agent.Command{Count: max(1, o.singleJobs/10), Window: 1})
+	warm, err := runBench(ctx, a, agent.Command{Count: max(1, o.singleJobs/10), Window: 1})
 	if err != nil || warm < 0 {
 		return 0, 0, err
 	}
-	lone, err := bench(ctx, a, agent.Command{Count: o.singleJobs, Window: 1})
+	lone, err := runBench(ctx, a, agent.Command{Count: o.singleJobs, Window: 1})
 	if err != nil {
 		return 0, 0, err
 	}
-	many, err := bench(ctx, a, agent.Command{Count: o.jobs, Window: o.window})
+	many, err := runBench(ctx, a, agent.Command{Count: o.jobs, Window: o.window})
 	return lone / float64(o.singleJobs) * 1e6, float64(o.jobs) / many, err
 }
 
-// bench makes a program carry out the command bench, and returns how many seconds that took.
-func bench(ctx context.Context, a *agent.Agent, c agent.Command) (float64, error) {
+// runBench makes a program carry out the command bench, and returns how many seconds that took.
+func runBench(ctx context.Context, a *agent.Agent, c agent.Command) (float64, error) {
 	c.Do, c.Tag, c.Type = "bench", "bench", "echo"
 	if err := a.Tell(c); err != nil {
 		return 0, err
@@ -154,9 +154,11 @@ func bench(ctx context.Context, a *agent.Agent, c agent.Command) (float64, error
 	}
 }
 
-func median(v []float64) string {
+func formatMedian(v []float64) string {
 	v = slices.SortedFunc(slices.Values(v), cmp.Compare)
 	return fmt.Sprintf("%.0f", v[len(v)/2])
 }
 
-func span(v []float64) string { return fmt.Sprintf("%.0f … %.0f", slices.Min(v), slices.Max(v)) }
+func formatRange(v []float64) string {
+	return fmt.Sprintf("%.0f … %.0f", slices.Min(v), slices.Max(v))
+}

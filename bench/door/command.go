@@ -45,35 +45,35 @@ func AtLeast(least int, name string, value int) error {
 type Meter struct {
 	start                    time.Time
 	daemons                  []int // process ids, 0 for unknown
-	before                   []time.Duration
+	daemonsBefore            []time.Duration
 	ownBefore, machineBefore time.Duration
 
-	Elapsed time.Duration
-	Daemons []time.Duration // in the order of the ids; 0 for an unknown one
-	Own     time.Duration
-	Others  float64 // processors that other programs kept busy
+	Elapsed   time.Duration
+	DaemonCPU []time.Duration // in the order of the ids; 0 for an unknown one
+	OwnCPU    time.Duration
+	OthersCPU float64 // processors that other programs kept busy
 }
 
 // StartMeter starts a meter for the daemons with these process ids.
 func StartMeter(daemons ...int) *Meter {
-	return &Meter{daemons: daemons, before: cpu(daemons), ownBefore: proc.OwnCPU(), machineBefore: proc.MachineCPU(), start: time.Now()}
+	return &Meter{daemons: daemons, daemonsBefore: cpuTimes(daemons), ownBefore: proc.OwnCPU(), machineBefore: proc.MachineCPU(), start: time.Now()}
 }
 
 // Stop ends the measurement. child is the time of child processes of this one, which counts as its
 // own.
 func (m *Meter) Stop(child time.Duration) {
 	m.Elapsed = time.Since(m.start)
-	m.Own = proc.OwnCPU() - m.ownBefore + child
-	others := -m.machineBefore - m.Own
-	m.Daemons = cpu(m.daemons)
-	for i := range m.Daemons {
-		m.Daemons[i] -= m.before[i]
-		others -= m.Daemons[i]
+	m.OwnCPU = proc.OwnCPU() - m.ownBefore + child
+	others := -m.machineBefore - m.OwnCPU
+	m.DaemonCPU = cpuTimes(m.daemons)
+	for i := range m.DaemonCPU {
+		m.DaemonCPU[i] -= m.daemonsBefore[i]
+		others -= m.DaemonCPU[i]
 	}
-	m.Others = max(0, (others+proc.MachineCPU()).Seconds()/m.Elapsed.Seconds())
+	m.OthersCPU = max(0, (others+proc.MachineCPU()).Seconds()/m.Elapsed.Seconds())
 }
 
-func cpu(pids []int) []time.Duration {
+func cpuTimes(pids []int) []time.Duration {
 	out := make([]time.Duration, len(pids))
 	for i, pid := range pids {
 		out[i], _ = proc.CPU(pid) // 0 for a process that is unknown or gone

@@ -54,13 +54,13 @@ default durability: every commit is flushed. Every row is checked at the end.`,
 		if rep == nil {
 			return nil, err
 		}
-		rep.summary(w)
+		rep.printSummary(w)
 		return rep, err
 	})
 }
 
-// summary prints the median and the spread.
-func (rep *Report) summary(w io.Writer) {
+// printSummary prints the median and the spread.
+func (rep *Report) printSummary(w io.Writer) {
 	if len(rep.Rounds) == 0 {
 		return
 	}

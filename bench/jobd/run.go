@@ -118,7 +118,7 @@ func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, 
 		return r, err
 	}
 	meter.Stop(0)
-	r.Seconds, r.DatabaseCPU, r.OwnCPU, r.OthersCPU = meter.Elapsed.Seconds(), meter.Daemons[0], meter.Own, meter.Others
+	r.Seconds, r.DatabaseCPU, r.OwnCPU, r.OthersCPU = meter.Elapsed.Seconds(), meter.DaemonCPU[0], meter.OwnCPU, meter.OthersCPU
 	r.Flushes = b.flushes(ctx) - flushes
 	if b, ok := w.(*bridgeRun); ok {
 		r.Batch = b.batch()

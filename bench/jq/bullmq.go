@@ -17,7 +17,7 @@ var bullmqText string
 func bullmqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	cmd := exec.CommandContext(ctx, "node", "-e", bullmqText, strconv.Itoa(s.redis.Port()), strconv.Itoa(o.Jobs),
 		strconv.Itoa(o.Pushers), strconv.Itoa(o.Workers*o.Slots), strconv.Itoa(o.Body))
-	cmd.Dir = o.Modules
+	cmd.Dir = o.NodeModules
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

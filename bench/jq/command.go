@@ -45,7 +45,7 @@ Each job is checked: enqueued once, run once, done once.`,
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each system")
 	f.StringVar(&o.Master, "master", o.Master, "the `program` jq-master")
 	f.StringVar(&o.Fsync, "appendfsync", o.Fsync, "appendfsync of Redis: always, everysec or no")
-	f.StringVar(&o.Modules, "modules", o.Modules, "`folder` where npm install bullmq ioredis was run")
+	f.StringVar(&o.NodeModules, "modules", o.NodeModules, "`folder` where npm install bullmq ioredis was run")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "time limit of a round")
 	return door.Command(cmd, func(ctx context.Context, w io.Writer) (any, error) {
 		rep, err := Run(ctx, o, func(r Round) { r.print(w) })
@@ -63,14 +63,14 @@ func (r Round) print(w io.Writer) {
 	if r.P99 > 0 {
 		fmt.Fprintf(w, "  p50 %.1f ms  p99 %.1f ms", r.P50, r.P99)
 	}
-	if r.Memory > 0 {
-		fmt.Fprintf(w, "  %.0f B/job  queued after %.1f s  %d constraints", r.Memory, r.Fill, r.Constraints)
+	if r.BytesPerJob > 0 {
+		fmt.Fprintf(w, "  %.0f B/job  queued after %.1f s  %d constraints", r.BytesPerJob, r.FillSeconds, r.Constraints)
 	}
-	if r.Change > 0 {
-		fmt.Fprintf(w, "  change %.0f ms, slowest request meanwhile %.1f ms, without a change %.1f ms", r.Change, r.Stall, r.StallBefore)
+	if r.ChangeMillis > 0 {
+		fmt.Fprintf(w, "  change %.0f ms, slowest request meanwhile %.1f ms, without a change %.1f ms", r.ChangeMillis, r.StallMillis, r.StallBeforeMillis)
 	}
-	if r.Recovery > 0 {
-		fmt.Fprintf(w, "  recovery %.1f s", r.Recovery)
+	if r.RecoverySeconds > 0 {
+		fmt.Fprintf(w, "  recovery %.1f s", r.RecoverySeconds)
 	}
 	fmt.Fprintln(w)
 }

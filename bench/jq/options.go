@@ -45,7 +45,7 @@ type Options struct {
 	Rounds      int
 	Master      string        // the program jq-master; "" finds it
 	Fsync       string        // appendfsync of Redis
-	Modules     string        // folder with node_modules of BullMQ
+	NodeModules string        // folder with node_modules of BullMQ
 	Timeout     time.Duration // of a round
 }
 
@@ -74,7 +74,7 @@ func (o Options) Validate() error {
 			if o.Load != Push {
 				return fmt.Errorf("system '%s' has only the load %s", s, Push)
 			}
-			if s == BullMQ && o.Modules == "" {
+			if s == BullMQ && o.NodeModules == "" {
 				return fmt.Errorf("system '%s' needs --modules, a folder where npm install bullmq ioredis was run", s)
 			}
 		default:

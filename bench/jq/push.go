@@ -15,9 +15,9 @@ import (
 	"gloom/bench/door"
 )
 
-// body returns a job in MessagePack. The number of the job comes last, so that bodies differ only
+// jobBody returns a job in MessagePack. The number of the job comes last, so that bodies differ only
 // in the last four bytes.
-func body(o Options) []byte {
+func jobBody(o Options) []byte {
 	b := append([]byte("\x82\xa4name\xa5bench\xa8argument\x82\xa3pad"), 0xda)
 	b = binary.BigEndian.AppendUint16(b, uint16(o.Body))
 	b = append(b, strings.Repeat("x", o.Body)...)
@@ -45,8 +45,8 @@ func (s *servers) measurePush(ctx context.Context, o Options, r *Round) error {
 	return s.checkCounts(o.Jobs)
 }
 
-// batch is the largest number of jobs that one request may enqueue.
-const batch = 1000
+// batchSize is the largest number of jobs that one request may enqueue.
+const batchSize = 1000
 
 // measureBatches enqueues many jobs, numbered within their batch.
 func (s *servers) measureBatches(ctx context.Context, jobs int, o Options) error {
@@ -58,13 +58,13 @@ func (s *servers) measureBatches(ctx context.Context, jobs int, o Options) error
 	for range min(o.Pushers, 4) {
 		pushers.Go(func() error {
 			for ctx.Err() == nil {
-				n := left.Add(-batch) + batch
+				n := left.Add(-batchSize) + batchSize
 				if n <= 0 {
 					return nil
 				}
-				n = min(n, batch)
+				n = min(n, batchSize)
 				text := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(n))
-				one := body(o)
+				one := jobBody(o)
 				for i := range n {
 					binary.BigEndian.PutUint32(one[len(one)-4:], uint32(i))
 					text = append(text, one...)

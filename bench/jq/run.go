@@ -29,13 +29,13 @@ type Round struct {
 	OthersCPU float64       `json:"others_cpu"` // processors that other programs kept busy
 
 	// Only --load waiting measures these.
-	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
-	Constraints int     `json:"constraints,omitempty"`
-	Fill        float64 `json:"fill_s,omitempty"`          // time until all jobs were queued
-	Change      float64 `json:"change_ms,omitempty"`       // time to change a constraint on half of them
-	Stall       float64 `json:"stall_ms,omitempty"`        // longest request during the change
-	StallBefore float64 `json:"stall_before_ms,omitempty"` // longest request while nothing is changed
-	Recovery    float64 `json:"recovery_s,omitempty"`      // time until the next master has read everything from Redis
+	BytesPerJob       float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
+	Constraints       int     `json:"constraints,omitempty"`
+	FillSeconds       float64 `json:"fill_s,omitempty"`          // time until all jobs were queued
+	ChangeMillis      float64 `json:"change_ms,omitempty"`       // time to change a constraint on half of them
+	StallMillis       float64 `json:"stall_ms,omitempty"`        // longest request during the change
+	StallBeforeMillis float64 `json:"stall_before_ms,omitempty"` // longest request while nothing is changed
+	RecoverySeconds   float64 `json:"recovery_s,omitempty"`      // time until the next master has read everything from Redis
 }
 
 // Rate returns the jobs per second.
@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 	rep := &Report{Environment: result.CurrentEnvironment(), Options: o}
 	for range o.Rounds {
 		for _, system := range o.Systems {
-			rounds, err := round(ctx, system, o)
+			rounds, err := measureRound(ctx, system, o)
 			rep.Rounds = append(rep.Rounds, rounds...)
 			if progress != nil {
 				for _, r := range rounds {
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 	return rep, nil
 }
 
-func round(ctx context.Context, system string, o Options) ([]Round, error) {
+func measureRound(ctx context.Context, system string, o Options) ([]Round, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	s, err := start(ctx, system, o)
@@ -104,7 +104,7 @@ func (s *servers) measure(r *Round, fn func() error) error {
 		return err
 	}
 	meter.Stop(r.OwnCPU) // the load has set the time of its child process, if any
-	r.MasterCPU, r.RedisCPU, r.OwnCPU, r.OthersCPU = meter.Daemons[0], meter.Daemons[1], meter.Own, meter.Others
+	r.MasterCPU, r.RedisCPU, r.OwnCPU, r.OthersCPU = meter.DaemonCPU[0], meter.DaemonCPU[1], meter.OwnCPU, meter.OthersCPU
 	if r.Seconds == 0 {
 		r.Seconds = meter.Elapsed.Seconds()
 	}

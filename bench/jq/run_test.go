@@ -34,7 +34,7 @@ func TestEachLoadRuns(t *testing.T) {
 			}
 			for _, r := range rep.Rounds {
 				if r.Seconds <= 0 || r.System != Asynq && r.MasterCPU <= 0 || r.System != Memory && r.RedisCPU <= 0 ||
-					load == Push && r.P99 <= 0 || load == Waiting && r.Constraints > 0 && r.Change <= 0 {
+					load == Push && r.P99 <= 0 || load == Waiting && r.Constraints > 0 && r.ChangeMillis <= 0 {
 					t.Errorf("%+v", r)
 				}
 			}

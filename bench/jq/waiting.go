@@ -39,7 +39,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 		return nil, err
 	}
 	fill := time.Since(start).Seconds()
-	if _, err := door.NewClient(s.master.Addr, 0).Do(constraint("DELETE", 0), nil, http.StatusNoContent); err != nil {
+	if _, err := door.NewClient(s.master.Addr, 0).Do(constraintHead("DELETE", 0), nil, http.StatusNoContent); err != nil {
 		return nil, err
 	}
 	time.Sleep(min(memoryPause, time.Duration(o.Jobs)*memoryPause/1_000_000))
@@ -57,20 +57,20 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 			return rounds, err
 		}
 		r := Round{System: system, Jobs: min(handedOutJobs, o.Jobs/4), Constraints: constraints,
-			Memory: float64(after.RSS-before.RSS) / float64(o.Jobs), Fill: fill}
+			BytesPerJob: float64(after.RSS-before.RSS) / float64(o.Jobs), FillSeconds: fill}
 		if err := s.measure(&r, func() error { return s.handOut(ctx, o, &r) }); err != nil {
 			return rounds, err
 		}
 		rounds = append(rounds, r)
 	}
 	last := &rounds[len(rounds)-1]
-	if last.StallBefore, err = s.stall(func() error { time.Sleep(2 * time.Second); return nil }); err != nil {
+	if last.StallBeforeMillis, err = s.slowestRequest(func() error { time.Sleep(2 * time.Second); return nil }); err != nil {
 		return rounds, err
 	}
-	last.Stall, err = s.stall(func() error {
+	last.StallMillis, err = s.slowestRequest(func() error {
 		start := time.Now()
-		err := s.setConstraint(0, batch/2, "lt")
-		last.Change = float64(time.Since(start).Microseconds()) / 1000
+		err := s.setConstraint(0, batchSize/2, "lt")
+		last.ChangeMillis = float64(time.Since(start).Microseconds()) / 1000
 		return err
 	})
 	if err != nil || s.redis == nil {
@@ -79,18 +79,18 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 	s.master.Kill()
 	start = time.Now()
 	err = s.master.Launch()
-	last.Recovery = time.Since(start).Seconds()
+	last.RecoverySeconds = time.Since(start).Seconds()
 	return rounds, err
 }
 
 // setConstraint sets a constraint for jobs by their number in the batch. It holds no job back.
 func (s *servers) setConstraint(i, number int, op string) error {
 	text := fmt.Sprintf(`{"match":{"field":"/argument/n","op":"%s","value":%d},"rate":1000000,"burst":1000000}`, op, number)
-	_, err := door.NewClient(s.master.Addr, 0).Do(constraint("PUT", i), []byte(text), http.StatusCreated, http.StatusOK)
+	_, err := door.NewClient(s.master.Addr, 0).Do(constraintHead("PUT", i), []byte(text), http.StatusCreated, http.StatusOK)
 	return err
 }
 
-func constraint(method string, i int) door.Head {
+func constraintHead(method string, i int) door.Head {
 	return door.Head{Method: method, Path: fmt.Sprintf("/v1/constraints/bench-%d", i), Header: jsonType}
 }
 
@@ -112,11 +112,11 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 	return w.unregister()
 }
 
-// stall returns the duration, in milliseconds, of the slowest of the requests that are made every
+// slowestRequest returns the duration, in milliseconds, of the slowest of the requests that are made every
 // millisecond while do runs.
-func (s *servers) stall(fn func() error) (float64, error) {
+func (s *servers) slowestRequest(fn func() error) (float64, error) {
 	client, head := door.NewClient(s.master.Addr, 0), door.Head{Method: "POST", Path: "/job", Header: msgpack}
-	text := body(Options{})
+	text := jobBody(Options{})
 	binary.BigEndian.PutUint32(text[len(text)-4:], 1)
 	var stop atomic.Bool
 	longest, done := time.Duration(0), make(chan error, 1)

@@ -91,7 +91,7 @@ func (w *workers) accept() {
 			return
 		}
 		w.loop.Do(func() {
-			if _, err := w.loop.Adopt(nc, &slot{w}); err != nil {
+			if _, err := w.loop.Adopt(nc, &pushConn{w}); err != nil {
 				w.ledger.fail(err)
 			}
 		})
@@ -102,7 +102,7 @@ func (w *workers) accept() {
 func (w *workers) enqueue(ctx context.Context, o Options) error {
 	sent := 0
 	for range o.Pushers {
-		text := body(o)
+		text := jobBody(o)
 		r := &door.Requester{Head: door.Head{Method: "POST", Path: "/job", Header: msgpack}, Want: http.StatusCreated, Answered: func(int64) {}, Fail: w.ledger.fail}
 		r.Next = func() []byte {
 			if sent == o.Jobs || ctx.Err() != nil {
@@ -125,12 +125,12 @@ type reporter struct {
 	requester door.Requester
 	ledger    *ledger
 	id        string
-	jobs      []run // jobs that have run; the first is being reported
+	jobs      []finishedRun // jobs that have run; the first is being reported
 	body      []byte
 }
 
-// run is a job that has run.
-type run struct {
+// finishedRun is a job that has run.
+type finishedRun struct {
 	id     [36]byte
 	number uint32
 }
@@ -149,17 +149,17 @@ func (r *reporter) answered(int64) {
 	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 }
 
-// slot is one connection over which the master pushes jobs.
-type slot struct{ *workers }
+// pushConn is one connection over which the master pushes jobs.
+type pushConn struct{ *workers }
 
 var (
-	accepted = []byte("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
-	idKey    = []byte("\xa6job_id\xd9\x24")
-	numKey   = []byte("\xa1n\xce")
+	accepted  = []byte("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+	idKey     = []byte("\xa6job_id\xd9\x24")
+	numberKey = []byte("\xa1n\xce")
 )
 
 // Data implements poll.Handler.
-func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
+func (s *pushConn) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 	for {
 		first, body, size, err := door.Message(in[used:])
 		if size == 0 && err == nil {
@@ -169,13 +169,13 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 		index, _, _ := strings.Cut(strings.TrimPrefix(first, "POST /"), "/")
 		worker, wrong := strconv.Atoi(index)
 		_, id, ok := bytes.Cut(body, idKey)
-		_, number, ok2 := bytes.Cut(body, numKey)
+		_, number, ok2 := bytes.Cut(body, numberKey)
 		if err != nil || wrong != nil || worker >= len(s.reporters) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
 			s.ledger.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, wrong)))
 			return len(in)
 		}
 		c.SetOut(append(c.Out(), accepted...))
-		r := run{[36]byte(id), binary.BigEndian.Uint32(number)}
+		r := finishedRun{[36]byte(id), binary.BigEndian.Uint32(number)}
 		s.ledger.recordRun(int(r.number))
 		s.reporters[worker].jobs = append(s.reporters[worker].jobs, r)
 		s.reporters[worker].requester.Request()
@@ -184,7 +184,7 @@ func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 
 // Closed implements poll.Handler; the master closes connections that it does not
 // need.
-func (*slot) Closed(*poll.Conn, error) {}
+func (*pushConn) Closed(*poll.Conn, error) {}
 
 // close ends the workers; the jobs that they have not reported stay with the master.
 func (w *workers) close() {

@@ -63,7 +63,7 @@ func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int
 	case <-time.After(during + startTimeout):
 		return fmt.Errorf("an answer takes more than %v", startTimeout)
 	}
-	r.stop(meter)
+	r.recordMeter(meter)
 	if err != nil {
 		return err
 	}

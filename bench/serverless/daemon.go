@@ -18,7 +18,7 @@ type daemon struct {
 	client *door.Client
 }
 
-func start(ctx context.Context, o Options) (*daemon, error) {
+func startDaemon(ctx context.Context, o Options) (*daemon, error) {
 	program, err := proc.FindProgram(ctx, "serverlessd", o.Program, "--serverlessd")
 	if err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func (d *daemon) counts(ctx context.Context, typ string) (counts, error) {
 	return s.Types[typ], err
 }
 
-// await waits until that number of jobs of a type is done.
-func (d *daemon) await(ctx context.Context, typ string, jobs int) error {
+// awaitDone waits until that number of jobs of a type is done.
+func (d *daemon) awaitDone(ctx context.Context, typ string, jobs int) error {
 	for {
 		c, err := d.counts(ctx, typ)
 		if err != nil || c.OK >= jobs {

@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options, done func(Round)) error {
 }
 
 func measure(ctx context.Context, shape string, o Options) (r Round, err error) {
-	d, err := start(ctx, o)
+	d, err := startDaemon(ctx, o)
 	if err != nil {
 		return r, err
 	}
@@ -80,10 +80,10 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 
 func (d *daemon) startMeter() *door.Meter { return door.StartMeter(d.server.PID()) }
 
-// stop ends the measurement of a round.
-func (r *Round) stop(m *door.Meter) {
+// recordMeter ends the measurement of a round.
+func (r *Round) recordMeter(m *door.Meter) {
 	m.Stop(0)
-	r.Seconds, r.CPU, r.OwnCPU, r.OthersCPU = m.Elapsed.Seconds(), m.Daemons[0], m.Own, m.Others
+	r.Seconds, r.CPU, r.OwnCPU, r.OthersCPU = m.Elapsed.Seconds(), m.DaemonCPU[0], m.OwnCPU, m.OthersCPU
 }
 
 // checkAdded checks that there is one job for each accepted line.
@@ -125,7 +125,7 @@ func syncTimes(dir string) (longer, overwrite time.Duration, err error) {
 func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 	const jobs = 100
 	started := make(chan time.Time, 1)
-	target, err := newTarget(func() { started <- time.Now() })
+	target, err := listenForHandler(func() { started <- time.Now() })
 	if err != nil {
 		return err
 	}
@@ -146,18 +146,18 @@ func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := d.await(ctx, "first", i+1); err != nil {
+		if err := d.awaitDone(ctx, "first", i+1); err != nil {
 			return err
 		}
 	}
-	r.stop(meter)
+	r.recordMeter(meter)
 	slices.Sort(times)
 	r.Jobs, r.P50, r.P99 = jobs, times[jobs/2], times[jobs*99/100]
 	return nil
 }
 
-// newTarget listens for the requests of an http handler.
-func newTarget(onRequest func()) (net.Listener, error) {
+// listenForHandler listens for the requests of an http handler.
+func listenForHandler(onRequest func()) (net.Listener, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		go func() { _ = fasthttp.Serve(ln, func(*fasthttp.RequestCtx) { onRequest() }) }()
@@ -165,14 +165,14 @@ func newTarget(onRequest func()) (net.Listener, error) {
 	return ln, err
 }
 
-var sources = map[string]string{"node": "return 200", "python": "return 200", "sh": ":"}
+var emptyHandlers = map[string]string{"node": "return 200", "python": "return 200", "sh": ":"}
 
 // measureHandling measures how fast a handler that does nothing runs waiting jobs.
 func (d *daemon) measureHandling(ctx context.Context, r *Round, jobs int) error {
-	source := sources[r.Shape]
+	source := emptyHandlers[r.Shape]
 	var served atomic.Int64
 	if r.Shape == "http" {
-		target, err := newTarget(func() { served.Add(1) })
+		target, err := listenForHandler(func() { served.Add(1) })
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (d *daemon) measureHandling(ctx context.Context, r *Round, jobs int) error 
 	if err := d.call(ctx, "POST", "/bench/job/work", []byte("warm\n"), nil); err != nil {
 		return err
 	}
-	if err := d.await(ctx, "work", 1); err != nil {
+	if err := d.awaitDone(ctx, "work", 1); err != nil {
 		return err
 	}
 	if err := d.call(ctx, "POST", "/stop", nil, nil); err != nil {
@@ -205,10 +205,10 @@ func (d *daemon) measureHandling(ctx context.Context, r *Round, jobs int) error 
 	if err := d.call(ctx, "POST", "/start", nil, nil); err != nil {
 		return err
 	}
-	if err := d.await(ctx, "work", jobs+1); err != nil {
+	if err := d.awaitDone(ctx, "work", jobs+1); err != nil {
 		return err
 	}
-	r.stop(meter)
+	r.recordMeter(meter)
 	r.Jobs = jobs
 	if n := served.Load(); r.Shape == "http" && n != int64(jobs)+1 {
 		return fmt.Errorf("%d jobs were done, but the handler was called %d times", jobs+1, n)

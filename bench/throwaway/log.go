@@ -11,14 +11,14 @@ import (
 // Log keeps what a process or a logger writes to it. The zero value is empty and may be
 // used by several goroutines at once.
 type Log struct {
-	mu    sync.Mutex
-	text  []byte
-	waits []wait
+	mu        sync.Mutex
+	text      []byte
+	lineWaits []lineWait
 }
 
-// wait describes a line for which a caller waits: the first one that contains text and begins at
+// lineWait describes a line for which a caller waits: the first one that contains text and begins at
 // from or later.
-type wait struct {
+type lineWait struct {
 	text string
 	from int
 	line chan string
@@ -28,18 +28,18 @@ func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, p...)
-	left := l.waits[:0]
-	for _, w := range l.waits {
+	left := l.lineWaits[:0]
+	for _, w := range l.lineWaits {
 		if !w.matches(l.text) {
 			left = append(left, w)
 		}
 	}
-	l.waits = left
+	l.lineWaits = left
 	return len(p), nil
 }
 
 // matches reports whether a complete line matches, and sends that line to the waiter.
-func (w *wait) matches(text []byte) bool {
+func (w *lineWait) matches(text []byte) bool {
 	for {
 		n := bytes.IndexByte(text[w.from:], '\n')
 		if n < 0 {
@@ -76,9 +76,9 @@ func (l *Log) Await(text string) error {
 func (l *Log) await(text string) <-chan string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := wait{text: text, line: make(chan string, 1)}
+	w := lineWait{text: text, line: make(chan string, 1)}
 	if !w.matches(l.text) {
-		l.waits = append(l.waits, w)
+		l.lineWaits = append(l.lineWaits, w)
 	}
 	return w.line
 }

@@ -26,14 +26,14 @@ func main() {
 	if !cli.HasColours(os.Stdout) {
 		text.DisableColors()
 	}
-	cmd := root()
+	cmd := newRoot()
 	cmd.SetContext(ctx)
 	status := cli.Execute(cmd, os.Args[1:], os.Stderr)
 	stop()
 	os.Exit(status)
 }
 
-func root() *cobra.Command {
+func newRoot() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gloom-bench COMMAND",
 		Short: "measure a Gloom broker and its peers",

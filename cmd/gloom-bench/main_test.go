@@ -234,12 +234,12 @@ func silentServer(t *testing.T) string {
 // that the help of gloom-bench puts every command into a group.
 func TestHelpFitsTerminal(t *testing.T) {
 	names := []string{""}
-	for _, c := range root().Commands() {
+	for _, c := range newRoot().Commands() {
 		names = append(names, c.Name())
 	}
 	for _, name := range names {
 		var out strings.Builder
-		cmd := root()
+		cmd := newRoot()
 		cmd.SetOut(&out)
 		if status := cli.Execute(cmd, append(strings.Fields(name), "--help"), &out); status != 0 {
 			t.Errorf("%s --help: exit status %d: %s", name, status, out.String())

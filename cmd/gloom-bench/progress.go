@@ -39,7 +39,7 @@ func (l *progressLine) round(name string) func(shape.Progress) {
 			text += fmt.Sprintf(": %.0f jobs/s", p.Rate)
 		}
 		if p.P50 > 0 {
-			text += fmt.Sprintf(", p50 %v, p99 %v", short(p.P50), short(p.P99))
+			text += fmt.Sprintf(", p50 %v, p99 %v", roundForDisplay(p.P50), roundForDisplay(p.P99))
 		}
 		l.bar.Describe(text)
 		_ = l.bar.Set(int(max(0, min(p.Done, 0.999)) * barSteps))
@@ -52,7 +52,7 @@ func (l *progressLine) done() {
 	}
 }
 
-func short(d time.Duration) time.Duration {
+func roundForDisplay(d time.Duration) time.Duration {
 	if d < time.Millisecond {
 		return d.Round(time.Microsecond)
 	}

@@ -78,7 +78,7 @@ func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) er
 	if file.Runs, err = plan.Run(ctx); err != nil {
 		return err
 	}
-	return out.finish(file, style)
+	return out.saveAndShow(file, style)
 }
 
 func kindsByName(names []string) ([]*brokers.Kind, error) {

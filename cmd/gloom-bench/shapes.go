@@ -151,11 +151,11 @@ func (s *shapeCommand) measure(ctx context.Context, to *target, out *output, o s
 		run.Rounds = append(run.Rounds, r)
 	}
 	live.done()
-	return out.finish(file, style)
+	return out.saveAndShow(file, style)
 }
 
-// finish saves and shows a file, and returns an error if the file contains faults.
-func (o *output) finish(file *result.File, style report.Style) error {
+// saveAndShow saves and shows a file, and returns an error if the file contains faults.
+func (o *output) saveAndShow(file *result.File, style report.Style) error {
 	if o.file != "" {
 		if err := file.Write(o.file); err != nil {
 			return err

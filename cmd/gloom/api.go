@@ -23,8 +23,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// operator is a client of the interface for operators, of a broker or of a door.
-type operator struct {
+// operatorClient is a client of the interface for operators, of a broker or of a door.
+type operatorClient struct {
 	flag     string // flag that names the address
 	addr     string // address as it was given
 	baseURL  string // of URLs
@@ -41,15 +41,15 @@ const (
 	maxAnswer      = 64 << 20
 )
 
-func (c *connection) operator() *operator {
-	if c.operators != nil {
-		return c.operators
+func (c *connection) operator() *operatorClient {
+	if c.cachedOperator != nil {
+		return c.cachedOperator
 	}
-	given, o := c.http, &operator{flag: "--http-addr", baseURL: "http://", token: c.token, detected: true}
-	if c.door != "" {
-		given, o.flag, o.detected = c.door, "--door", false
+	given, o := c.httpAddr, &operatorClient{flag: "--http-addr", baseURL: "http://", token: c.token, detected: true}
+	if c.doorAddr != "" {
+		given, o.flag, o.detected = c.doorAddr, "--door", false
 	}
-	c.operators = o
+	c.cachedOperator = o
 	addr, secure := strings.CutPrefix(strings.TrimSuffix(given, "/"), "https://")
 	addr = strings.TrimPrefix(addr, "http://")
 	o.addr = addr
@@ -82,7 +82,7 @@ func (c *connection) operator() *operator {
 }
 
 // detectDoor finds out which daemon answers, and sends its requests through its Door.
-func (o *operator) detectDoor(ctx context.Context) error {
+func (o *operatorClient) detectDoor(ctx context.Context) error {
 	o.detected = true
 	var status json.RawMessage
 	err := o.call(ctx, http.MethodGet, "/v1/status", nil, &status)
@@ -97,7 +97,7 @@ func (o *operator) detectDoor(ctx context.Context) error {
 }
 
 // call sends a request and decodes the reply; in and out may be nil.
-func (o *operator) call(ctx context.Context, method, path string, in, out any) error {
+func (o *operatorClient) call(ctx context.Context, method, path string, in, out any) error {
 	if o.err != nil {
 		return o.err
 	}
@@ -143,7 +143,7 @@ func decode(data []byte, out any) error {
 // doorHints changes hints about a broker's address into hints about the daemon of a door.
 var doorHints = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon")
 
-func (o *operator) unreachableError(ctx context.Context, err error) error {
+func (o *operatorClient) unreachableError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -154,7 +154,7 @@ func (o *operator) unreachableError(ctx context.Context, err error) error {
 	if f := (*cli.Fault)(nil); errors.As(err, &f) { // the door does not support the request
 		return f
 	}
-	why, hint := cause(err), reachHint(err, " "+o.flag+" names another address")
+	why, hint := connectionCause(err), unreachableHint(err, " "+o.flag+" names another address")
 	if o.flag == "--door" {
 		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, doorHints.Replace(why)).SetHint("%s", doorHints.Replace(hint))
 	}
@@ -168,13 +168,13 @@ func (o *operator) unreachableError(ctx context.Context, err error) error {
 }
 
 // refusalError returns the fault for a reply that is not a success.
-func (o *operator) refusalError(resp *http.Response, data []byte) error {
+func (o *operatorClient) refusalError(resp *http.Response, data []byte) error {
 	r := &refusal{}
 	if json.Unmarshal(data, r) != nil || r.Code == "" {
 		r.Code = fmt.Sprintf("%s answers %s: %.200s", o.addr, resp.Status, bytes.TrimSpace(data))
 	}
 	r.Status = resp.StatusCode
-	f := &cli.Fault{Code: cli.ExitFailed, Err: r, Hint: advice(gloom.Code(r.Code))}
+	f := &cli.Fault{Code: cli.ExitFailed, Err: r, Hint: hintForCode(gloom.Code(r.Code))}
 	switch {
 	case r.Code == "unauthorized":
 		f.Code = exitDenied
@@ -209,8 +209,8 @@ type refusal api.Error
 
 func (r *refusal) Error() string { return cmp.Or(r.Reason, r.Code) }
 
-// status returns the reply's status if err is a refusal, else 0.
-func status(err error) int {
+// httpStatus returns the reply's status if err is a refusal, else 0.
+func httpStatus(err error) int {
 	var r *refusal
 	if errors.As(err, &r) {
 		return r.Status
@@ -222,7 +222,7 @@ func status(err error) int {
 const pageSize = 1000
 
 // eachItem calls fn for up to limit items of a listing; more reports whether there are others.
-func eachItem[T any](ctx context.Context, o *operator, path string, limit int, fn func(item T) error) (more bool, err error) {
+func eachItem[T any](ctx context.Context, o *operatorClient, path string, limit int, fn func(item T) error) (more bool, err error) {
 	cursor := ""
 	if !strings.Contains(path, "?") {
 		path += "?"
@@ -252,7 +252,7 @@ func eachItem[T any](ctx context.Context, o *operator, path string, limit int, f
 }
 
 // listItems returns up to limit items of a listing.
-func listItems[T any](ctx context.Context, o *operator, path string, limit int) (items []T, more bool, err error) {
+func listItems[T any](ctx context.Context, o *operatorClient, path string, limit int) (items []T, more bool, err error) {
 	more, err = eachItem(ctx, o, path, limit, func(item T) error {
 		items = append(items, item)
 		return nil
@@ -274,12 +274,12 @@ func printItem[T any](t *tool, x *listItem[T], format func(*T) string) error {
 	if t.json {
 		return t.printJSON(x.raw)
 	}
-	_, err := t.out.WriteString(format(&x.value))
+	_, err := t.stdout.WriteString(format(&x.value))
 	return outputError(err)
 }
 
 func (t *tool) printJSON(raw json.RawMessage) error {
-	_, err := fmt.Fprintf(t.out, "%s\n", oneLine(raw))
+	_, err := fmt.Fprintf(t.stdout, "%s\n", oneLine(raw))
 	return outputError(err)
 }
 

@@ -15,7 +15,7 @@ func (t *tool) confirm(ctx context.Context, question string) error {
 	if !cli.IsTerminal(os.Stdin) {
 		return cli.Usagef("%s standard input is not a terminal", question).SetHint("--yes does it without asking")
 	}
-	fmt.Fprintf(t.err, "gloom: %s [y/N] ", question)
+	fmt.Fprintf(t.stderr, "gloom: %s [y/N] ", question)
 	line, err := await(ctx, func() (string, error) {
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 		return line, nil

@@ -54,7 +54,7 @@ func FuzzText(f *testing.F) {
 }
 
 func TestTailKeepsLastBytes(t *testing.T) {
-	b := &tail{limit: 100}
+	b := &tailBuffer{limit: 100}
 	for i := range 1000 {
 		if _, err := b.Write([]byte(strings.Repeat("x", i%7) + "\n")); err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestTailKeepsLastBytes(t *testing.T) {
 	if got := b.text(); !strings.HasPrefix(got, "… ") || !strings.HasSuffix(got, "the end�") {
 		t.Errorf("told %q", got)
 	}
-	if got := (&tail{limit: 100, buf: []byte(" one\n")}).text(); got != "one" {
+	if got := (&tailBuffer{limit: 100, buf: []byte(" one\n")}).text(); got != "one" {
 		t.Errorf("told %q, want one", got)
 	}
 }

@@ -70,11 +70,11 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 		req.DelayMS = &ms
 	}
 	err := t.conn.operator().call(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), req, nil)
-	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest && t.conn.door == "" {
+	if code := httpStatus(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest && t.conn.doorAddr == "" {
 		err = t.retryAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
 	}
 	switch {
-	case status(err) == http.StatusConflict && t.conn.door == "":
+	case httpStatus(err) == http.StatusConflict && t.conn.doorAddr == "":
 		return cli.Failf(cli.ExitFailed, "%.200q is running: only waiting jobs can be changed", id)
 	case err == nil:
 		t.note("changed %s", cli.QuoteName(id))

@@ -29,8 +29,8 @@ const (
 
 // command runs one program for each job.
 type command struct {
-	args   []string // {id} and {type} are replaced
-	unsafe bool     // placeholders are replaced even if the value begins with a hyphen
+	args           []string // {id} and {type} are replaced
+	unsafeTemplate bool     // placeholders are replaced even if the value begins with a hyphen
 
 	timeout    time.Duration // 0: none
 	input      string        // the form in which the command reads the body
@@ -56,11 +56,11 @@ var (
 // errGivenBack is in the error of a run whose job is given back.
 var errGivenBack = gloom.Release(0)
 
-// serve is the handler of a worker.
-func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
+// handle is the handler of a worker.
+func (c *command) handle(ctx context.Context, job *gloom.Job) (any, error) {
 	c.running.Add(1)
 	defer c.running.Done()
-	return c.run(ctx, job)
+	return c.runJob(ctx, job)
 }
 
 // runFailure returns the error of a run after which the job may be retried.
@@ -71,7 +71,7 @@ func (c *command) runFailure(err error) error {
 	return gloom.RetryAfter(err, c.retryDelay)
 }
 
-func (c *command) run(ctx context.Context, job *gloom.Job) (any, error) {
+func (c *command) runJob(ctx context.Context, job *gloom.Job) (any, error) {
 	if strings.Contains(job.ID+job.Type, "\x00") {
 		return nil, gloom.Fatal(errors.New("the job's id or type has a zero byte, which no command can be given"))
 	}
@@ -80,7 +80,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (any, error) {
 		return nil, gloom.Fatal(fmt.Errorf("its body %w", err))
 	}
 	stdout := &limitedBuffer{limit: c.maxOutput, overflow: make(chan struct{})}
-	stderr := &tail{limit: maxStderr, tee: c.stderr}
+	stderr := &tailBuffer{limit: maxStderr, tee: c.stderr}
 	start := launch.Command{
 		Env:   append(commandEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
 		Stdin: input, Stdout: stdout, Stderr: stderr,
@@ -92,7 +92,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (any, error) {
 	}
 	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
 	for _, a := range c.args[1:] {
-		if v := fill.Replace(a); v != a && v[0] == '-' && !c.unsafe {
+		if v := fill.Replace(a); v != a && v[0] == '-' && !c.unsafeTemplate {
 			placeholder := strings.Trim(a, "{}")
 			return nil, gloom.Fatal(fmt.Errorf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s also has it`, placeholder, v, strings.ToUpper(placeholder)))
 		}
@@ -115,7 +115,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (any, error) {
 	if err != nil {
 		return nil, c.startFailure(ctx, err)
 	}
-	why := c.watch(ctx, p, stdout.overflow)
+	why := c.waitOrStop(ctx, p, stdout.overflow)
 	if why == nil && p.Result().Signal == syscall.SIGKILL && c.guard.LapsedSince(lapses) {
 		why = errStopped
 	}
@@ -144,9 +144,9 @@ func (c *command) startFailure(ctx context.Context, err error) error {
 	return c.runFailure(failed)
 }
 
-// watch waits until a command has ended. It stops a command when its time is over, when nobody
+// waitOrStop waits until a command has ended. It stops a command when its time is over, when nobody
 // waits for it any more, or when its output is too large.
-func (c *command) watch(ctx context.Context, p *launch.Process, overflow <-chan struct{}) (why error) {
+func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-chan struct{}) (why error) {
 	var limit <-chan time.Time
 	if c.timeout > 0 {
 		t := time.NewTimer(c.timeout)
@@ -179,7 +179,7 @@ func (c *command) watch(ctx context.Context, p *launch.Process, overflow <-chan 
 }
 
 // outcome returns the answer or the error of a command that has ended.
-func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, stderr *tail) (any, error) {
+func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, stderr *tailBuffer) (any, error) {
 	reason, final := "", false
 	switch {
 	case why == errTimeout:
@@ -239,15 +239,15 @@ func (b *limitedBuffer) overflowed() bool {
 	}
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
+// tailBuffer keeps the end of what is written to it.
+type tailBuffer struct {
 	limit     int
 	buf       []byte
 	truncated bool
 	tee       io.Writer
 }
 
-func (b *tail) Write(p []byte) (int, error) {
+func (b *tailBuffer) Write(p []byte) (int, error) {
 	if b.tee != nil {
 		_, _ = b.tee.Write(p)
 	}
@@ -260,7 +260,7 @@ func (b *tail) Write(p []byte) (int, error) {
 }
 
 // text returns the last bytes, in whole lines if possible.
-func (b *tail) text() string {
+func (b *tailBuffer) text() string {
 	s := bytes.TrimSpace(b.buf)
 	truncated := b.truncated
 	if n := len(s) - maxReportedStderr; n > 0 {

@@ -40,30 +40,30 @@ it does not have.`
 
 // connection has the addresses of brokers, and the options of connections to them.
 type connection struct {
-	context        string
-	submit, worker []string
-	http, door     string
-	token          string
-	tokenFile      string
-	tls            bool
-	ca, cert, key  string
-	serverName     string
-	operators      *operator // made when first needed
+	context                   string
+	submitAddrs, workerAddrs  []string
+	httpAddr, doorAddr        string
+	token                     string
+	tokenFile                 string
+	tls                       bool
+	caFile, certFile, keyFile string
+	serverName                string
+	cachedOperator            *operatorClient // made when first needed
 }
 
 // bind defines the flags of the connection.
 func (l *connection) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.context, "context", "", "section of the contexts file to take options from (GLOOM_CONTEXT)")
-	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); by default $XDG_RUNTIME_DIR/gloom/submit.sock (for root or without that variable /run/gloom/submit.sock), then "+gloom.DefaultSubmitAddr)
-	f.StringSliceVar(&l.worker, "worker-addr", nil, "brokers' addresses for workers, separated by commas (GLOOM_WORKER_ADDR); by default worker.sock beside submit.sock, then "+gloom.DefaultWorkerAddr)
-	f.StringVar(&l.http, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
-	f.StringVar(&l.door, "door", "", "address of a jq-master, serverlessd or jobd-master to inspect and control instead of a broker (GLOOM_DOOR)")
+	f.StringSliceVar(&l.submitAddrs, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); by default $XDG_RUNTIME_DIR/gloom/submit.sock (for root or without that variable /run/gloom/submit.sock), then "+gloom.DefaultSubmitAddr)
+	f.StringSliceVar(&l.workerAddrs, "worker-addr", nil, "brokers' addresses for workers, separated by commas (GLOOM_WORKER_ADDR); by default worker.sock beside submit.sock, then "+gloom.DefaultWorkerAddr)
+	f.StringVar(&l.httpAddr, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
+	f.StringVar(&l.doorAddr, "door", "", "address of a jq-master, serverlessd or jobd-master to inspect and control instead of a broker (GLOOM_DOOR)")
 	f.StringVar(&l.token, "token", "", "token; it is safer in GLOOM_TOKEN, where ps does not show it")
 	f.StringVar(&l.tokenFile, "token-file", "", "file that holds the token (GLOOM_CLIENT_TOKEN_FILE)")
 	f.BoolVar(&l.tls, "tls", false, "speak TLS; implied by the other --tls- options (GLOOM_TLS)")
-	f.StringVar(&l.ca, "tls-ca", "", "file of CA certificates to trust instead of the system's (GLOOM_TLS_CA)")
-	f.StringVar(&l.cert, "tls-cert", "", "file of the client certificate (GLOOM_CLIENT_CERT)")
-	f.StringVar(&l.key, "tls-key", "", "file of the key of --tls-cert (GLOOM_CLIENT_KEY)")
+	f.StringVar(&l.caFile, "tls-ca", "", "file of CA certificates to trust instead of the system's (GLOOM_TLS_CA)")
+	f.StringVar(&l.certFile, "tls-cert", "", "file of the client certificate (GLOOM_CLIENT_CERT)")
+	f.StringVar(&l.keyFile, "tls-key", "", "file of the key of --tls-cert (GLOOM_CLIENT_KEY)")
 	f.StringVar(&l.serverName, "tls-server-name", "", "name that the broker's certificate must have (GLOOM_TLS_SERVER_NAME)")
 }
 
@@ -80,8 +80,8 @@ var ownVariables = map[string]string{
 	"GLOOM_TLS_KEY":    "GLOOM_CLIENT_KEY",
 }
 
-// environment looks a variable up; an empty one counts as not set.
-func environment(name string) (string, bool) {
+// lookupEnv looks a variable up; an empty one counts as not set.
+func lookupEnv(name string) (string, bool) {
 	if known := ownVariables[name]; known != "" {
 		name = known
 	}
@@ -91,7 +91,7 @@ func environment(name string) (string, bool) {
 
 // resolve sets the options of the connection that no flag has set.
 func (c *connection) resolve(f *pflag.FlagSet) error {
-	s := cli.Settings{EnvPrefix: "GLOOM_", Names: []string{"context"}, Lookup: environment}
+	s := cli.Settings{EnvPrefix: "GLOOM_", Names: []string{"context"}, Lookup: lookupEnv}
 	if err := s.Apply(f); err != nil {
 		return err
 	}
@@ -194,10 +194,10 @@ func (c *connection) options(addrs []string, name string) ([]gloom.Option, error
 
 // tlsConfig returns nil if no TLS is asked for.
 func (c *connection) tlsConfig() (*tls.Config, error) {
-	if !c.tls && c.ca == "" && c.cert == "" && c.key == "" && c.serverName == "" {
+	if !c.tls && c.caFile == "" && c.certFile == "" && c.keyFile == "" && c.serverName == "" {
 		return nil, nil
 	}
-	conf, err := cli.ClientTLS("--tls-", c.ca, c.cert, c.key, c.serverName)
+	conf, err := cli.ClientTLS("--tls-", c.caFile, c.certFile, c.keyFile, c.serverName)
 	if err != nil {
 		return nil, cli.Usagef("%w", err)
 	}

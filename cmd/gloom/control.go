@@ -73,7 +73,7 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	path, target := "/v1/"+cmd.Name(), "the daemon"
 	if len(args) > 0 {
 		path, target = "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), cli.QuoteName(args[0])
-	} else if t.conn.door == "" {
+	} else if t.conn.doorAddr == "" {
 		return exactArgs("a type")(cmd, args)
 	}
 	var now api.Type
@@ -85,7 +85,7 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 		state = "is resumed"
 	}
 	suffix := ""
-	if t.conn.door == "" && isUnused(&now) {
+	if t.conn.doorAddr == "" && isUnused(&now) {
 		suffix = "; no job and no worker has named this type yet"
 	}
 	t.note("%s %s: %d queued, %d running%s", target, state, now.Queued, now.Running, suffix)
@@ -129,7 +129,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	}
 	return t.forEach(ids, func(id string) error {
 		err := o.call(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
-		if err != nil && status(err) != http.StatusNotFound && t.conn.door == "" {
+		if err != nil && httpStatus(err) != http.StatusNotFound && t.conn.doorAddr == "" {
 			err = t.retryAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
 		switch {
@@ -137,7 +137,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 			return context.Cause(ctx)
 		case err == nil:
 			t.note("cancelled %s", cli.QuoteName(id))
-		case status(err) == http.StatusConflict && t.conn.door == "":
+		case httpStatus(err) == http.StatusConflict && t.conn.doorAddr == "":
 			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
 				SetHint("gloom explain ID shows who that is; --running cancels it anyway")
 		}
@@ -153,7 +153,7 @@ func (t *tool) retryAsSubmitter(ctx context.Context, command, id string, refused
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, gloom.ErrUnknownID) && status(refused) == http.StatusForbidden:
+	case errors.Is(err, gloom.ErrUnknownID) && httpStatus(refused) == http.StatusForbidden:
 		return cli.Failf(cli.ExitFailed, "no job %.200q that this token may %s", id, command).
 			SetHint("a token with the scope admin reaches every job")
 	}
@@ -162,7 +162,7 @@ func (t *tool) retryAsSubmitter(ctx context.Context, command, id string, refused
 
 // withSubmitter connects as a submitter and calls fn.
 func (t *tool) withSubmitter(ctx context.Context, command string, fn func(*gloom.Submitter) error) error {
-	opts, err := t.conn.options(t.conn.submit, clientName(command))
+	opts, err := t.conn.options(t.conn.submitAddrs, clientName(command))
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func deadPath(typ, id string) string { return "/v1/dead/" + api.Segment(typ) + "
 const maxDead = 100 * pageSize
 
 // typesWithDead returns the types that have failed jobs.
-func (o *operator) typesWithDead(ctx context.Context) (names []string, err error) {
+func (o *operatorClient) typesWithDead(ctx context.Context) (names []string, err error) {
 	_, err = eachItem(ctx, o, "/v1/types", maxDead, func(x api.Type) error {
 		if x.Dead > 0 {
 			names = append(names, x.Type)
@@ -71,7 +71,7 @@ func newDeadLs(t *tool) *cobra.Command {
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return printItems(l, "no failed jobs are kept", l.deadTable, func(fn func(deadItem) error) (bool, error) {
-				return l.dead(cmd.Context(), args, reason, fn)
+				return l.eachDead(cmd.Context(), args, reason, fn)
 			})
 		},
 	}
@@ -82,8 +82,8 @@ func newDeadLs(t *tool) *cobra.Command {
 
 type deadItem = listItem[api.DeadJob]
 
-// dead calls fn for the latest failed jobs of some types, or of all.
-func (l *listCommand) dead(ctx context.Context, types []string, reason string, fn func(deadItem) error) (more bool, err error) {
+// eachDead calls fn for the latest failed jobs of some types, or of all.
+func (l *listCommand) eachDead(ctx context.Context, types []string, reason string, fn func(deadItem) error) (more bool, err error) {
 	o := l.conn.operator()
 	if len(types) == 0 {
 		if types, err = o.typesWithDead(ctx); err != nil {
@@ -280,7 +280,7 @@ func (t *tool) forEach(ids []string, fn func(id string) error) error {
 			if f.Code != cli.ExitFailed {
 				return err
 			}
-			err = cli.SilentExit(cli.Report(t.err, "gloom", err))
+			err = cli.SilentExit(cli.Report(t.stderr, "gloom", err))
 		}
 		first = cmp.Or(first, err)
 	}

@@ -53,17 +53,17 @@ func classify(err error) error {
 		return err
 	case errors.As(err, &refused):
 		f = cli.Failf(refusalStatus(refused.Code), "%s", errorText(refused.Code, refused.Reason, refused.ID))
-		f.Hint = advice(refused.Code)
+		f.Hint = hintForCode(refused.Code)
 	case errors.As(err, &jobErr):
 		f = cli.Failf(cli.ExitFailed, "%s", errorText(jobErr.Code, jobErr.Reason, jobErr.ID))
-		f.Hint = advice(jobErr.Code)
+		f.Hint = hintForCode(jobErr.Code)
 	case errors.Is(err, gloom.ErrLost):
 		code, reason, id := errorParts(err)
 		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, id)).
 			SetHint("gloom ping shows whether the broker is back")
-	case unreachable(err):
+	case isUnreachable(err):
 		f = cli.Failf(exitUnreachable, "%s", plainText(err))
-		f.Hint = reachHint(err, "")
+		f.Hint = unreachableHint(err, "")
 	default:
 		f = cli.Failf(cli.ExitFailed, "%s", plainText(err))
 	}
@@ -76,7 +76,7 @@ func unreachableFault(addrs []string, flag string, err error) error {
 	switch {
 	case err == nil || errors.As(err, &refused):
 		return err
-	case !unreachable(err): // about the options
+	case !isUnreachable(err): // about the options
 		return cli.Usagef("%s", plainText(err))
 	}
 	at := strings.Join(addrs, ", ")
@@ -86,8 +86,8 @@ func unreachableFault(addrs []string, flag string, err error) error {
 			at = wire.WorkerPort.Socket() + " or " + gloom.DefaultWorkerAddr
 		}
 	}
-	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", at, cause(err)).
-		SetHint("%s", reachHint(err, " --"+flag+" names another address"))
+	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", at, connectionCause(err)).
+		SetHint("%s", unreachableHint(err, " --"+flag+" names another address"))
 }
 
 func refusalStatus(c gloom.Code) int {
@@ -112,8 +112,8 @@ func errorText(code gloom.Code, reason, id string) string {
 	return s
 }
 
-// advice returns a hint for a code.
-func advice(c gloom.Code) string {
+// hintForCode returns a hint for a code.
+func hintForCode(c gloom.Code) string {
 	switch c {
 	case gloom.ErrUnauthorized:
 		return "set a token that the broker knows: --token or GLOOM_TOKEN"
@@ -131,8 +131,8 @@ func advice(c gloom.Code) string {
 	return ""
 }
 
-// unreachable reports whether an error is about getting through to a broker.
-func unreachable(err error) bool {
+// isUnreachable reports whether an error is about getting through to a broker.
+func isUnreachable(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
@@ -144,9 +144,9 @@ func unreachable(err error) bool {
 
 const notTLS = "the broker does not speak TLS here; leave out --tls or tls://"
 
-// reachHint returns a hint for an error that unreachable reports. It ends with extra if the address
+// unreachableHint returns a hint for an error that unreachable reports. It ends with extra if the address
 // may be wrong.
-func reachHint(err error, extra string) string {
+func unreachableHint(err error, extra string) string {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
@@ -177,8 +177,8 @@ func reachHint(err error, extra string) string {
 	return "is gloomd running there, and does it speak TLS (--tls)?" + extra
 }
 
-// cause returns why a connection failed, without the address.
-func cause(err error) string {
+// connectionCause returns why a connection failed, without the address.
+func connectionCause(err error) string {
 	for {
 		switch e := err.(type) {
 		case *gloom.LostError:
@@ -197,7 +197,7 @@ func cause(err error) string {
 		case interface{ Unwrap() []error }: // it has an error for each address
 			var reasons []string
 			for _, x := range e.Unwrap() {
-				if s := cause(x); !slices.Contains(reasons, s) {
+				if s := connectionCause(x); !slices.Contains(reasons, s) {
 					reasons = append(reasons, s)
 				}
 			}

@@ -42,7 +42,7 @@ func (t *tool) explain(ctx context.Context, id, query string) error {
 				state += "; its outcome is kept"
 			}
 			if j.End != nil {
-				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(history(j))+describeBody(j)+t.letterHint(ctx, j))
+				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeHistory(j))+describeBody(j)+t.deadLetterHint(ctx, j))
 			}
 		}
 		if j.Unwanted {
@@ -51,7 +51,7 @@ func (t *tool) explain(ctx context.Context, id, query string) error {
 		found, _ := t.findings(ctx, "") // without an answer, show the job without them
 		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(&found.value, j), ""))
 	})
-	if status(err) == http.StatusNotFound {
+	if httpStatus(err) == http.StatusNotFound {
 		d, err := t.findDead(ctx, id, err)
 		if err != nil {
 			return err
@@ -163,12 +163,12 @@ func peerAddress(p *api.Peer) string {
 func (t *tool) findDead(ctx context.Context, id string, notFound error) (d deadItem, err error) {
 	o := t.conn.operator()
 	var found api.List[api.DeadJob]
-	if err := o.call(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && status(err) != http.StatusNotFound {
+	if err := o.call(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && httpStatus(err) != http.StatusNotFound {
 		return d, err
 	}
 	if len(found.Items) == 0 {
 		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).SetHint("gloom jobs --ended lists what is remembered")
-		if t.conn.door == "" {
+		if t.conn.doorAddr == "" {
 			f.Hint += "; gloomd's --history sets how much that is"
 		}
 		return d, f

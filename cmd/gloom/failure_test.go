@@ -13,7 +13,7 @@ func TestFailureReports(t *testing.T) {
 	now := time.Unix(0, 0)
 	expect := func(typ string, hidden int, reported bool) {
 		t.Helper()
-		if n, ok := reporter.reportsFailure(typ, now); n != hidden || ok != reported {
+		if n, ok := reporter.shouldReport(typ, now); n != hidden || ok != reported {
 			t.Errorf("%s: %d hidden, %t; want %d, %t", typ, n, ok, hidden, reported)
 		}
 	}

@@ -31,7 +31,7 @@ and borrowed from them, and the types that their idle workers serve.`,
 
 func (t *tool) describeFleet(f *api.Fleet) string {
 	if !f.Member {
-		return fmt.Sprintf("gloomd at %s is not in a fleet (gloomd --fleet)\n", t.conn.http)
+		return fmt.Sprintf("gloomd at %s is not in a fleet (gloomd --fleet)\n", t.conn.httpAddr)
 	}
 	var b strings.Builder
 	state := "one of " + cli.Plural(len(f.Brokers)+1, "broker")

@@ -75,12 +75,12 @@ func (t *tool) listGroups(g *api.Groups) error {
 		return w
 	}
 	if len(g.Rules) > 0 {
-		if err := cli.PrintTable(t.out, rules); err != nil {
+		if err := cli.PrintTable(t.stdout, rules); err != nil {
 			return outputError(err)
 		}
 	}
 	if len(g.Groups) == 0 {
 		return nil
 	}
-	return outputError(cli.PrintTable(t.out, groups))
+	return outputError(cli.PrintTable(t.stdout, groups))
 }

@@ -40,9 +40,9 @@ func formatTime(rfc3339 string) string {
 	return at.Local().Format("2006-01-02 15:04:05.000")
 }
 
-// history returns what happened to a job that has ended, in chronological order, and then its
+// describeHistory returns what happened to a job that has ended, in chronological order, and then its
 // properties.
-func history(j *api.Job) []field {
+func describeHistory(j *api.Job) []field {
 	var f []field
 	add := func(name, format string, args ...any) { f = append(f, field{name, fmt.Sprintf(format, args...)}) }
 	detail := ", detached"
@@ -83,8 +83,8 @@ func history(j *api.Job) []field {
 	return f
 }
 
-// letterHint describes the body that is kept of a failed job; it returns "" if there is none.
-func (t *tool) letterHint(ctx context.Context, j *api.Job) string {
+// deadLetterHint describes the body that is kept of a failed job; it returns "" if there is none.
+func (t *tool) deadLetterHint(ctx context.Context, j *api.Job) string {
 	if j.Outcome != "failed" {
 		return ""
 	}
@@ -94,7 +94,7 @@ func (t *tool) letterHint(ctx context.Context, j *api.Job) string {
 	}
 	d := &letter.value
 	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(finding.ShellWord(d.Type)), cli.Clean(finding.ShellWord(d.ID)))
-	if t.conn.door != "" { // not every daemon behind a door can retry
+	if t.conn.doorAddr != "" { // not every daemon behind a door can retry
 		retryHint = ""
 	}
 	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", retryHint, cli.Clean(abridged(d.Body)))

@@ -36,13 +36,13 @@ func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.Var(ageFlag(&q.older), "older", "only jobs submitted at least this long ago: 90s, 2h")
 }
 
-func (q *jobFilter) api(limit int) api.JobFilter {
+func (q *jobFilter) toAPI(limit int) api.JobFilter {
 	all := q.state == "" && q.id == "" && q.group == "" && q.older == 0
 	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.Milliseconds(), All: all, Most: limit}
 }
 
-// text returns the filter, without the state, for a question.
-func (q *jobFilter) text() string {
+// describe returns the filter, without the state, for a question.
+func (q *jobFilter) describe() string {
 	return filterText("id", q.id, "group", q.group, "older", ageText(q.older))
 }
 
@@ -107,7 +107,7 @@ func newJobs(t *tool) *cobra.Command {
 			if len(args) > 0 {
 				path = "types/" + api.Segment(args[0]) + "/jobs"
 			}
-			if l.all {
+			if l.allColumns {
 				l.limit = math.MaxInt
 			}
 			if failed && q.outcome == "" {
@@ -142,7 +142,7 @@ func newJobs(t *tool) *cobra.Command {
 	f.StringVar(&q.since, "since", "", "only jobs that ended within this time (90s, 24h), or after a time such as 2026-01-31T08:00:00Z")
 	f.Uint64Var(&q.submitter, "submitter", 0, "only jobs of the connection with this number (gloom ls submitters --json)")
 	l.flags(cmd, 100)
-	f.BoolVarP(&l.all, "all", "a", false, "list all")
+	f.BoolVarP(&l.allColumns, "all", "a", false, "list all")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
 	return cmd
 }
@@ -215,7 +215,7 @@ func (t *tool) jobBody(ctx context.Context, id string) error {
 	err := t.conn.operator().call(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j)
 	ended := err == nil && j.State == "ended" && j.Body == nil
 	switch {
-	case status(err) == http.StatusNotFound || ended && j.Outcome == "failed":
+	case httpStatus(err) == http.StatusNotFound || ended && j.Outcome == "failed":
 		d, err := t.findDead(ctx, id, cmp.Or(err, noBodyError(id, &j)))
 		switch {
 		case err != nil:
@@ -290,8 +290,8 @@ func newPurge(t *tool) *cobra.Command {
 				noun = q.state + " job"
 			}
 			out, err := t.changeMany(&bulkChange{
-				path: "/v1/types/" + api.Segment(args[0]) + "/jobs/cancel", filter: func(limit int) any { return q.api(limit) },
-				noun: noun, typ: args[0], filterText: q.text(), verb: "cancel", yes: yes,
+				path: "/v1/types/" + api.Segment(args[0]) + "/jobs/cancel", filter: func(limit int) any { return q.toAPI(limit) },
+				noun: noun, typ: args[0], filterText: q.describe(), verb: "cancel", yes: yes,
 			})
 			if err == nil && out != nil {
 				t.note("cancelled %s; %d left that match", cli.Plural(out.Done, "job"), out.After)

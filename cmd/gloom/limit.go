@@ -78,18 +78,18 @@ type limitCommand struct {
 	remove                   bool
 }
 
-func (l *limitCommand) hasLimits() bool { return l.concurrency.set || l.rate.set || l.burst.set }
+func (l *limitCommand) hasLimits() bool { return l.concurrency.isSet || l.rate.isSet || l.burst.isSet }
 
 // apply changes the limits that flags have given. Without a rate there is no burst, unless one is given.
 func (l *limitCommand) apply(r *api.RuleLimits) {
-	if l.concurrency.set {
-		r.Concurrency = l.concurrency.whole()
+	if l.concurrency.isSet {
+		r.Concurrency = l.concurrency.toInt()
 	}
-	if l.rate.set {
-		r.Rate = l.rate.n
+	if l.rate.isSet {
+		r.Rate = l.rate.value
 	}
-	if l.burst.set || r.Rate == nil {
-		r.Burst = l.burst.whole()
+	if l.burst.isSet || r.Rate == nil {
+		r.Burst = l.burst.toInt()
 	}
 }
 
@@ -111,13 +111,13 @@ func (l *limitCommand) runType(ctx context.Context, typ string) error {
 	path := "/v1/types/" + api.Segment(typ)
 	var state api.Type
 	err := o.call(ctx, http.MethodGet, path, nil, &state)
-	if err != nil && !(status(err) == http.StatusNotFound && (l.hasLimits() || l.setFair)) {
+	if err != nil && !(httpStatus(err) == http.StatusNotFound && (l.hasLimits() || l.setFair)) {
 		return err
 	}
 	if l.hasLimits() {
 		limits := ruleLimits(state.Limits)
 		l.apply(&limits)
-		in := api.Limits{Concurrency: int(valueOf(limits.Concurrency)), Rate: valueOf(limits.Rate), Burst: int(valueOf(limits.Burst))}
+		in := api.Limits{Concurrency: int(valueOrZero(limits.Concurrency)), Rate: valueOrZero(limits.Rate), Burst: int(valueOrZero(limits.Burst))}
 		if err := o.call(ctx, http.MethodPut, path+"/limits", in, &state); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (l *limitCommand) runType(ctx context.Context, typ string) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.QuoteName(typ), cmp.Or(rulesOf(&state), "no limits"))
+	_, err = fmt.Fprintf(l.stdout, "%s: %s\n", cli.QuoteName(typ), cmp.Or(rulesOf(&state), "no limits"))
 	return outputError(err)
 }
 
@@ -153,7 +153,7 @@ func (l *limitCommand) runGroup(ctx context.Context) error {
 	}
 	var rule api.Rule
 	err := o.call(ctx, http.MethodGet, path, nil, &rule)
-	if err != nil && !(status(err) == http.StatusNotFound && l.hasLimits()) {
+	if err != nil && !(httpStatus(err) == http.StatusNotFound && l.hasLimits()) {
 		return err
 	}
 	if l.hasLimits() {
@@ -165,7 +165,7 @@ func (l *limitCommand) runGroup(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.QuoteName(l.group), limitText(rule.RuleLimits))
+	_, err = fmt.Fprintf(l.stdout, "groups %s: %s\n", cli.QuoteName(l.group), limitText(rule.RuleLimits))
 	return outputError(err)
 }
 
@@ -183,8 +183,8 @@ func ruleLimits(l api.Limits) (r api.RuleLimits) {
 	return r
 }
 
-// valueOf returns what p points to, 0 for nil.
-func valueOf[T any](p *T) (v T) {
+// valueOrZero returns what p points to, 0 for nil.
+func valueOrZero[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
 	}

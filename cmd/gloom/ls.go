@@ -59,15 +59,15 @@ func newLs(t *tool) *cobra.Command {
 		},
 	}
 	l.flags(cmd, 1000)
-	cmd.Flags().BoolVarP(&l.all, "all", "a", false, "show all columns")
+	cmd.Flags().BoolVarP(&l.allColumns, "all", "a", false, "show all columns")
 	return cmd
 }
 
 // listCommand holds what all listings share.
 type listCommand struct {
 	*tool
-	all   bool
-	limit int
+	allColumns bool
+	limit      int
 }
 
 func (l *listCommand) flags(cmd *cobra.Command, limit int) {
@@ -113,7 +113,7 @@ func printItems[T any](l *listCommand, emptyText string, tabled func(items []T, 
 	case len(items) == 0:
 		l.note("%s", emptyText)
 	default:
-		err = outputError(cli.PrintTable(l.out, func(width int) table.Writer { return tabled(items, width) }))
+		err = outputError(cli.PrintTable(l.stdout, func(width int) table.Writer { return tabled(items, width) }))
 	}
 	if more {
 		l.note("there are more than %d; --limit lists more", l.limit)
@@ -134,11 +134,11 @@ func (l *listCommand) typeTable(items []api.Type, limit int) table.Writer {
 	}
 	w := cli.NewTable(
 		cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: limit}, cli.Column{Name: "WORKERS"}, cli.Column{Name: "SUBMITTED"},
-		cli.Column{Name: "DELAYED", IsHidden: sum.Delayed == 0 && !l.all}, cli.Column{Name: "QUEUED"}, cli.Column{Name: "RUNNING"},
+		cli.Column{Name: "DELAYED", IsHidden: sum.Delayed == 0 && !l.allColumns}, cli.Column{Name: "QUEUED"}, cli.Column{Name: "RUNNING"},
 		cli.Column{Name: "ANSWERED"}, cli.Column{Name: "FAILED"},
-		cli.Column{Name: "CANCELLED", IsHidden: sum.Cancelled == 0 && !l.all},
-		cli.Column{Name: "EXPIRED", IsHidden: sum.Expired == 0 && !l.all},
-		cli.Column{Name: "DISCARDED", IsHidden: sum.Discarded == 0 && !l.all},
+		cli.Column{Name: "CANCELLED", IsHidden: sum.Cancelled == 0 && !l.allColumns},
+		cli.Column{Name: "EXPIRED", IsHidden: sum.Expired == 0 && !l.allColumns},
+		cli.Column{Name: "DISCARDED", IsHidden: sum.Discarded == 0 && !l.allColumns},
 		cli.Column{Name: "NOTE", AlignLeft: true, IsHidden: !hasNotes},
 	)
 	for i := range items {
@@ -203,7 +203,7 @@ func (l *listCommand) submitterTable(items []api.Submitter, limit int) table.Wri
 	unread := slices.ContainsFunc(items, func(x api.Submitter) bool { return x.UnreadBytes > 0 })
 	w := cli.NewTable(
 		cli.Column{Name: "ADDRESS", AlignLeft: true}, cli.Column{Name: "JOBS"}, cli.Column{Name: "BYTES"}, cli.Column{Name: "TYPES"},
-		cli.Column{Name: "UNREAD", IsHidden: !unread && !l.all}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", AlignLeft: true, MaxWidth: limit},
+		cli.Column{Name: "UNREAD", IsHidden: !unread && !l.allColumns}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", AlignLeft: true, MaxWidth: limit},
 	)
 	for i := range items {
 		x := &items[i]

@@ -21,9 +21,9 @@ func main() {
 
 // tool holds what all commands share.
 type tool struct {
-	out, err *os.File
-	conn     connection
-	json     bool // print JSON
+	stdout, stderr *os.File
+	conn           connection
+	json           bool // print JSON
 }
 
 // jsonFlag defines the flag --json of a command.
@@ -33,7 +33,7 @@ func (t *tool) jsonFlag(cmd *cobra.Command, usage string) {
 
 // note prints a message for the user on stderr.
 func (t *tool) note(format string, args ...any) {
-	fmt.Fprintf(t.err, "gloom: "+format+"\n", args...)
+	fmt.Fprintf(t.stderr, "gloom: "+format+"\n", args...)
 }
 
 const rootLong = `gloom turns any command into a worker, submits jobs and prints their answers,
@@ -61,7 +61,7 @@ const rootExample = `  gloomd &
 const otherGroup = "Other:"
 
 func newRoot() *cobra.Command {
-	t := &tool{out: os.Stdout, err: os.Stderr}
+	t := &tool{stdout: os.Stdout, stderr: os.Stderr}
 	root := &cobra.Command{
 		Use: "gloom COMMAND", Short: "Submit jobs, serve them with commands, and control the Gloom broker",
 		Long: rootLong, Example: rootExample,
@@ -93,12 +93,12 @@ func newRoot() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(otherGroup)
 	root.SetCompletionCommandGroupID(otherGroup)
-	finish(root)
+	finishCommands(root)
 	return root
 }
 
-// finish sets what all commands have in common.
-func finish(c *cobra.Command) {
+// finishCommands sets what all commands have in common.
+func finishCommands(c *cobra.Command) {
 	c.DisableFlagsInUseLine = true
 	if c.ValidArgsFunction == nil && c.ValidArgs == nil {
 		c.ValidArgsFunction = cobra.NoFileCompletions
@@ -107,6 +107,6 @@ func finish(c *cobra.Command) {
 		c.RunE = func(cmd *cobra.Command, args []string) error { return classify(run(cmd, args)) }
 	}
 	for _, sub := range c.Commands() {
-		finish(sub)
+		finishCommands(sub)
 	}
 }

@@ -15,7 +15,7 @@ func TestOperatorAddress(t *testing.T) {
 		"http://a/b:80":             "",
 		"a@b:80":                    "",
 	} {
-		o := (&connection{http: given}).operator()
+		o := (&connection{httpAddr: given}).operator()
 		if got := o.baseURL; o.err == nil && got != want || (o.err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v; want %q", given, got, o.err, want)
 		}

@@ -24,15 +24,15 @@ import (
 // progress bar there if it is a terminal.
 type outcomePrinter struct {
 	*submitCommand
-	startedAt time.Time
-	total     int  // lines, -1 where that is not known
-	terminal  bool // stderr is a terminal
-	shared    bool // stdout is the same terminal, so the bar must make way
+	startedAt      time.Time
+	total          int  // lines, -1 where that is not known
+	onTerminal     bool // stderr is a terminal
+	sharesTerminal bool // stdout is the same terminal, so the bar must make way
 
-	mu   sync.Mutex // guards the following
-	w    *bufio.Writer
-	bar  *progressbar.ProgressBar
-	jobs int // that have ended
+	mu    sync.Mutex // guards the following
+	out   *bufio.Writer
+	bar   *progressbar.ProgressBar
+	ended int // that have ended
 
 	unwritten int // the first line whose outcome is still in w, or an earlier one; 0 if none is
 }
@@ -42,9 +42,9 @@ type outcomePrinter struct {
 const drawInterval = 100 * time.Millisecond
 
 func newOutcomePrinter(s *submitCommand, count func() int) *outcomePrinter {
-	v := &outcomePrinter{submitCommand: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.IsTerminal(s.err)}
-	v.shared = v.terminal && cli.IsTerminal(s.out)
-	if v.terminal && !s.quiet {
+	v := &outcomePrinter{submitCommand: s, out: bufio.NewWriterSize(s.stdout, 64<<10), onTerminal: cli.IsTerminal(s.stderr)}
+	v.sharesTerminal = v.onTerminal && cli.IsTerminal(s.stdout)
+	if v.onTerminal && !s.quiet {
 		v.total = count()
 		v.bar = newBar(s, v.total)
 	}
@@ -53,7 +53,7 @@ func newOutcomePrinter(s *submitCommand, count func() int) *outcomePrinter {
 
 func newBar(s *submitCommand, total int) *progressbar.ProgressBar {
 	return progressbar.NewOptions(total,
-		progressbar.OptionSetWriter(s.err),
+		progressbar.OptionSetWriter(s.stderr),
 		progressbar.OptionSetDescription(cmp.Or(s.job.Type, "attach")),
 		progressbar.OptionFullWidth(),
 		progressbar.OptionShowCount(),
@@ -113,7 +113,7 @@ func (v *outcomePrinter) draw() {
 	if v.bar == nil {
 		return
 	}
-	n := v.jobs
+	n := v.ended
 	if v.total > 0 {
 		n = min(n, v.total-1)
 	}
@@ -134,10 +134,10 @@ func (v *outcomePrinter) startTicker() (c <-chan time.Time, stop func()) {
 func (v *outcomePrinter) printOutcome(o lineResult, n int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.jobs = n
-	before := v.w.Buffered()
+	v.ended = n
+	before := v.out.Buffered()
 	err := v.print(o)
-	switch now := v.w.Buffered(); {
+	switch now := v.out.Buffered(); {
 	case err != nil:
 	case now < before: // w was full: all that came before this line is written
 		v.unwritten = o.number
@@ -149,7 +149,7 @@ func (v *outcomePrinter) printOutcome(o lineResult, n int) error {
 
 // write writes what is in w.
 func (v *outcomePrinter) write() error {
-	err := v.w.Flush()
+	err := v.out.Flush()
 	if err == nil {
 		v.unwritten = 0
 	}
@@ -159,49 +159,49 @@ func (v *outcomePrinter) write() error {
 func (v *outcomePrinter) print(o lineResult) error {
 	switch {
 	case v.records:
-		return v.record(o)
+		return v.printRecord(o)
 	case lostConnection(o.err): // reported with all the others at the end
 		return nil
 	case o.err != nil:
 		v.clearBar()
-		_, err := fmt.Fprintf(v.err, "gloom: %s: %s\n", v.name(o.line), cli.CleanText(failureText(o.err)))
+		_, err := fmt.Fprintf(v.stderr, "gloom: %s: %s\n", v.name(o.line), cli.CleanText(failureText(o.err)))
 		return err
 	}
 	if v.number {
-		v.w.WriteString(strconv.Itoa(o.number))
-		v.w.WriteByte('\t')
+		v.out.WriteString(strconv.Itoa(o.number))
+		v.out.WriteByte('\t')
 	}
 	switch {
 	case v.job.Detach:
-		v.w.WriteString(o.ID)
+		v.out.WriteString(o.ID)
 	case v.asJSON:
-		v.w.Write(oneLine(o.Body))
+		v.out.Write(oneLine(o.Body))
 	default:
 		answer, _ := fromBody(o.Body, v.answerForm())
-		v.w.Write(answer)
+		v.out.Write(answer)
 	}
-	return v.w.WriteByte('\n')
+	return v.out.WriteByte('\n')
 }
 
-// record prints a line's outcome for programs.
-func (v *outcomePrinter) record(o lineResult) error {
+// printRecord prints a line's outcome for programs.
+func (v *outcomePrinter) printRecord(o lineResult) error {
 	code, reason, id := errorParts(o.err)
 	if o.err == nil {
 		id = o.Result.ID
 	} else if id == "" {
 		id = o.id
 	}
-	fmt.Fprintf(v.w, `{"line":%d`, o.number)
+	fmt.Fprintf(v.out, `{"line":%d`, o.number)
 	if id != "" {
-		fmt.Fprintf(v.w, `,"id":%s`, quote(id))
+		fmt.Fprintf(v.out, `,"id":%s`, quote(id))
 	}
 	switch {
 	case o.err != nil:
-		fmt.Fprintf(v.w, `,"error":%s,"reason":%s`, quote(code), quote(reason))
+		fmt.Fprintf(v.out, `,"error":%s,"reason":%s`, quote(code), quote(reason))
 	case !v.job.Detach:
-		fmt.Fprintf(v.w, `,"body":%s`, oneLine(o.Body))
+		fmt.Fprintf(v.out, `,"body":%s`, oneLine(o.Body))
 	}
-	_, err := v.w.WriteString("}\n")
+	_, err := v.out.WriteString("}\n")
 	return err
 }
 
@@ -248,9 +248,9 @@ func (v *outcomePrinter) clearBar() {
 	}
 }
 
-// idle flushes the answers, unless the bar would have to be cleared for each of them.
-func (v *outcomePrinter) idle() error {
-	if v.bar != nil && v.shared {
+// flushIdle flushes the answers, unless the bar would have to be cleared for each of them.
+func (v *outcomePrinter) flushIdle() error {
+	if v.bar != nil && v.sharesTerminal {
 		return nil
 	}
 	return v.write()
@@ -260,7 +260,7 @@ func (v *outcomePrinter) idle() error {
 func (v *outcomePrinter) flush() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.shared && v.w.Buffered() > 0 {
+	if v.sharesTerminal && v.out.Buffered() > 0 {
 		v.clearBar()
 	}
 	err := v.write()
@@ -279,19 +279,19 @@ func (v *outcomePrinter) note(format string, args ...any) {
 // finish ends the progress bar. It prints a summary if stderr is a terminal and
 // quiet is not set, or if a job or the command failed. outputErr is why the
 // output could not be written.
-func (v *outcomePrinter) finish(n counts, outstanding int, cause, outputErr error) {
+func (v *outcomePrinter) finish(n outcomeCounts, outstanding int, cause, outputErr error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
 	case v.bar == nil:
 	case cause == nil && v.total > 0:
 		_ = v.bar.Finish()
-		fmt.Fprintln(v.err)
+		fmt.Fprintln(v.stderr)
 	default:
 		v.clearBar()
 	}
 	cut := outputErr != nil && v.job.Keep > 0 // the broker has the rest
-	if !(v.terminal && !v.quiet) && n.failed == 0 && cause == nil && !cut {
+	if !(v.onTerminal && !v.quiet) && n.failed == 0 && cause == nil && !cut {
 		return
 	}
 	elapsed := time.Since(v.startedAt)
@@ -327,10 +327,10 @@ type reconnectReporter struct {
 	stopped  bool
 }
 
-// jobLost reports a lost connection when the first of its jobs fails: when the last one fails, the
+// onJobLost reports a lost connection when the first of its jobs fails: when the last one fails, the
 // command may end before it has reported anything. A kept job whose outcome cannot be read fails
 // when the connection is back.
-func (r *reconnectReporter) jobLost(err *gloom.LostError) {
+func (r *reconnectReporter) onJobLost(err *gloom.LostError) {
 	if refused := (*gloom.RefusedError)(nil); errors.As(err.Cause, &refused) || errors.Is(err.Cause, gloom.ErrClosed) {
 		return // ErrClosed: we have ended the connection
 	}
@@ -342,7 +342,7 @@ func (r *reconnectReporter) jobLost(err *gloom.LostError) {
 func (r *reconnectReporter) report(addr string, err error) {
 	if !r.reported {
 		r.reported = true
-		r.notef("connection to %s lost: %s; trying again", addr, cause(err))
+		r.notef("connection to %s lost: %s; trying again", addr, connectionCause(err))
 	}
 }
 
@@ -362,7 +362,7 @@ func (r *reconnectReporter) notice(n gloom.Notice) {
 		}
 	case gloom.EventLost:
 		r.report(n.Addr, n.Err)
-		why := cause(n.Err)
+		why := connectionCause(n.Err)
 		if r.timer == nil {
 			r.timer = time.AfterFunc(r.reconnect, func() {
 				r.giveUp(cli.Failf(exitUnreachable, "connection to %s lost and not back after %v: %s", n.Addr, r.reconnect, why).

@@ -40,11 +40,11 @@ func TestStoppedInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		s := &submitCommand{tool: &tool{out: out, err: out}, ordered: true, number: true, quiet: true, resume: resume}
+		s := &submitCommand{tool: &tool{stdout: out, stderr: out}, ordered: true, number: true, quiet: true, resume: resume}
 		st := &stream{submitCommand: s, printer: newOutcomePrinter(s, nil), unprinted: make(chan struct{}, 9), outcomes: make(chan lineResult, 9), retry: make(chan line, 9), room: make(chan struct{}, 1)}
 		for _, seq := range []int{4, 0, 2, 3} {
 			st.unprinted <- struct{}{}
-			st.outcomes <- lineResult{line: line{seq: seq, number: seq + 1}, Result: gloom.Result{Body: []byte(strconv.Itoa(seq))}}
+			st.outcomes <- lineResult{line: line{index: seq, number: seq + 1}, Result: gloom.Result{Body: []byte(strconv.Itoa(seq))}}
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		stop()

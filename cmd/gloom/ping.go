@@ -51,8 +51,8 @@ type pingCommand struct {
 // pingPause is the time between attempts.
 const pingPause = 50 * time.Millisecond
 
-// answer is the result for one address.
-type answer struct {
+// pingResult is the result for one address.
+type pingResult struct {
 	Port    string  `json:"port"`
 	Address string  `json:"address"`
 	OK      bool    `json:"ok"`
@@ -69,25 +69,25 @@ func (p *pingCommand) run() error {
 	}
 	var targets []target
 	if !p.http {
-		for _, a := range p.addresses(p.conn.submit, wire.SubmitPort, gloom.DefaultSubmitAddr) {
+		for _, a := range p.addresses(p.conn.submitAddrs, wire.SubmitPort, gloom.DefaultSubmitAddr) {
 			targets = append(targets, target{"submit", a, "submit-addr"})
 		}
-		for _, a := range p.addresses(p.conn.worker, wire.WorkerPort, gloom.DefaultWorkerAddr) {
+		for _, a := range p.addresses(p.conn.workerAddrs, wire.WorkerPort, gloom.DefaultWorkerAddr) {
 			targets = append(targets, target{"worker", a, "worker-addr"})
 		}
 	}
-	if p.http || p.conn.http != "" {
-		targets = append(targets, target{"http", p.conn.http, "http-addr"})
+	if p.http || p.conn.httpAddr != "" {
+		targets = append(targets, target{"http", p.conn.httpAddr, "http-addr"})
 	}
 	var failed error
 	for _, to := range targets {
-		elapsed, err := p.try(ctx, to.port, to.addr, to.flag)
+		elapsed, err := p.pingOnce(ctx, to.port, to.addr, to.flag)
 		for err != nil && isTemporary(err) && time.Now().Before(deadline) && ctx.Err() == nil {
 			select {
 			case <-time.After(pingPause):
 			case <-ctx.Done():
 			}
-			elapsed, err = p.try(ctx, to.port, to.addr, to.flag)
+			elapsed, err = p.pingOnce(ctx, to.port, to.addr, to.flag)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -124,7 +124,7 @@ func (p *pingCommand) addresses(addrs []string, port wire.Port, standard string)
 	return []string{standard}
 }
 
-func (p *pingCommand) try(ctx context.Context, port, addr, flag string) (time.Duration, error) {
+func (p *pingCommand) pingOnce(ctx context.Context, port, addr, flag string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if port == "http" {
@@ -171,7 +171,7 @@ func checkPort(ctx context.Context, jobs *gloom.Submitter, port, addr string) er
 }
 
 func (p *pingCommand) report(port, addr string, elapsed time.Duration, err error) error {
-	a := answer{Port: port, Address: addr, OK: err == nil, Millis: float64(elapsed.Microseconds()) / 1000}
+	a := pingResult{Port: port, Address: addr, OK: err == nil, Millis: float64(elapsed.Microseconds()) / 1000}
 	if err != nil {
 		a.Millis, a.Error = 0, plainText(classify(err))
 	}
@@ -185,6 +185,6 @@ func (p *pingCommand) report(port, addr string, elapsed time.Duration, err error
 	case err != nil:
 		return nil // the error that ends the command reports the failure
 	}
-	_, werr := fmt.Fprintf(p.out, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)
+	_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)
 	return outputError(werr)
 }

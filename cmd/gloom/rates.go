@@ -66,7 +66,7 @@ func (p *topCommand) printHistory(ctx context.Context) error {
 	if p.json {
 		return nil
 	}
-	return outputError(cli.PrintTable(p.out, func(int) table.Writer { return w }))
+	return outputError(cli.PrintTable(p.stdout, func(int) table.Writer { return w }))
 }
 
 func quoteJSON(s string) []byte {

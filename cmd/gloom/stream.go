@@ -39,7 +39,7 @@ const closeTimeout = 2 * time.Second
 
 // line is a job of the stream.
 type line struct {
-	seq         int // counts lines that are jobs, from 0
+	index       int // counts lines that are jobs, from 0
 	number      int // number of the line in its file, from 1
 	id          string
 	body        json.RawMessage
@@ -59,11 +59,11 @@ type lineResult struct {
 // attaches to them, and the goroutine that runs the stream prints.
 type stream struct {
 	*submitCommand
-	next    func() ([]byte, error) // the next line
-	jobs    *gloom.Submitter
-	printer *outcomePrinter
-	fail    context.CancelCauseFunc
-	lost    func(*gloom.LostError)
+	nextLine func() ([]byte, error) // the next line
+	jobs     *gloom.Submitter
+	printer  *outcomePrinter
+	fail     context.CancelCauseFunc
+	onLost   func(*gloom.LostError)
 
 	// unprinted holds an element for each line that is read and not printed. The other channels have
 	// the same capacity, so that sending on them never blocks.
@@ -104,7 +104,7 @@ func (s *submitCommand) streamFile(ctx context.Context, flag, name string) error
 func (s *submitCommand) stream(ctx context.Context, count func() int, next func() ([]byte, error)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	st := &stream{submitCommand: s, fail: fail, next: next, printer: newOutcomePrinter(s, count)}
+	st := &stream{submitCommand: s, fail: fail, nextLine: next, printer: newOutcomePrinter(s, count)}
 	st.openLines.begin(max(1, s.firstLine))
 	places := s.window
 	if s.ordered {
@@ -113,7 +113,7 @@ func (s *submitCommand) stream(ctx context.Context, count func() int, next func(
 	st.unprinted, st.outcomes, st.retry = make(chan struct{}, places), make(chan lineResult, places), make(chan line, places)
 	st.lines, st.total, st.room = make(chan line), make(chan int, 1), make(chan struct{}, 1)
 	r := &reconnectReporter{submitCommand: s, printer: st.printer, giveUp: fail}
-	st.lost = r.jobLost
+	st.onLost = r.onJobLost
 	defer r.stop()
 	var err error
 	if st.jobs, err = s.dial(ctx, gloom.Window(s.window), gloom.Notify(r.notice)); err != nil {
@@ -127,7 +127,7 @@ func (st *stream) run(ctx context.Context) error {
 	go st.read(ctx)
 	go st.submitAll(ctx)
 	st.printer.start()
-	defer st.tellWhy(ctx, "", st.printer.note)()
+	defer st.explainWait(ctx, "", st.printer.note)()
 	n, err := st.print(ctx)
 	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.unprinted)
 	if err == nil {
@@ -178,10 +178,10 @@ func lostConnection(err error) bool {
 }
 
 // lossError returns the error of a stream that lost jobs with its connection.
-func (st *stream) lossError(n counts, cause error) error {
-	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first on line %d", cli.Plural(n.lost, "job"), n.first)
+func (st *stream) lossError(n outcomeCounts, cause error) error {
+	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first on line %d", cli.Plural(n.lost, "job"), n.firstLost)
 	if cause != nil {
-		f.Err = fmt.Errorf("%w; lost with the connection: %s that had not ended, the first on line %d", cause, cli.Plural(n.lost, "job"), n.first)
+		f.Err = fmt.Errorf("%w; lost with the connection: %s that had not ended, the first on line %d", cause, cli.Plural(n.lost, "job"), n.firstLost)
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code != exitUnreachable {
 			f.Code = why.Code
@@ -198,7 +198,7 @@ func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
 		st.openLines.begin(max(number, st.firstLine)) // lines before st.firstLine are skipped
-		data, err := st.next()
+		data, err := st.nextLine()
 		if err == io.EOF {
 			st.openLines.begin(0)
 			st.total <- seq
@@ -211,7 +211,7 @@ func (st *stream) read(ctx context.Context) {
 		if number < st.firstLine || (st.asJSON || st.attach) && err == nil && len(bytes.TrimSpace(data)) == 0 {
 			continue
 		}
-		l := line{seq: seq, number: number, attach: st.attach}
+		l := line{index: seq, number: number, attach: st.attach}
 		seq++
 		select {
 		case st.unprinted <- struct{}{}:
@@ -223,7 +223,7 @@ func (st *stream) read(ctx context.Context) {
 			l.id = string(data)
 		} else if err == nil {
 			l.id = st.idOf(number, data)
-			l.body, err = toBody(data, st.form())
+			l.body, err = toBody(data, st.bodyForm())
 		}
 		if err != nil {
 			st.outcomes <- lineResult{line: l, err: err}
@@ -271,7 +271,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 	}
 	done := func(r gloom.Result, err error) {
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) && !st.leaving.Load() {
-			st.lost(lost)
+			st.onLost(lost)
 		}
 		if refused, ok := err.(*gloom.RefusedError); ok && st.attach && refusalStatus(refused.Code) == exitDenied {
 			st.fail(err) // all the others would be refused, too
@@ -304,24 +304,24 @@ func (s *submitCommand) name(l line) string {
 	return "line " + strconv.Itoa(l.number)
 }
 
-// counts counts outcomes.
-type counts struct {
+// outcomeCounts counts outcomes.
+type outcomeCounts struct {
 	answered, failed int
 	lost             int // failed jobs that were lost with the connection
-	first            int // the first line of a lost job
+	firstLost        int // the first line of a lost job
 }
 
 // print prints outcomes until there are no more, or the context ends.
-func (st *stream) print(ctx context.Context) (n counts, err error) {
+func (st *stream) print(ctx context.Context) (n outcomeCounts, err error) {
 	held := map[int]lineResult{} // outcomes that --ordered prints later
 	next, done, total := 0, 0, -1
 	settle := func(o lineResult) error {
 		if st.tryResubmit(o) {
 			return nil
 		}
-		held[o.seq] = o
+		held[o.index] = o
 		if !st.ordered {
-			next = o.seq
+			next = o.index
 		}
 		for {
 			o, ok := held[next]
@@ -340,8 +340,8 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 			} else {
 				n.failed++
 				if lostConnection(o.err) {
-					if n.lost++; n.lost == 1 || o.number < n.first {
-						n.first = o.number
+					if n.lost++; n.lost == 1 || o.number < n.firstLost {
+						n.firstLost = o.number
 					}
 				}
 			}
@@ -356,7 +356,7 @@ func (st *stream) print(ctx context.Context) (n counts, err error) {
 	defer stop()
 	for done != total {
 		if len(st.outcomes) == 0 {
-			if err := st.printer.idle(); err != nil {
+			if err := st.printer.flushIdle(); err != nil {
 				return n, err
 			}
 		}
@@ -482,10 +482,10 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 
 // openLines holds the numbers of the lines that are not yet printed.
 type openLines struct {
-	mu      sync.Mutex
-	lines   map[int]struct{} // the lines that are outstanding
-	current int              // the line that is being read, 0 at the end
-	lost    int              // the first line that was lost with its connection, or 0
+	mu        sync.Mutex
+	lines     map[int]struct{} // the lines that are outstanding
+	current   int              // the line that is being read, 0 at the end
+	firstLost int              // the first line that was lost with its connection, or 0
 }
 
 func (o *openLines) begin(number int) {
@@ -506,8 +506,8 @@ func (o *openLines) add(number int) {
 func (o *openLines) markPrinted(number int, lost bool) {
 	o.mu.Lock()
 	delete(o.lines, number)
-	if lost && (o.lost == 0 || number < o.lost) {
-		o.lost = number
+	if lost && (o.firstLost == 0 || number < o.firstLost) {
+		o.firstLost = number
 	}
 	o.mu.Unlock()
 }
@@ -516,7 +516,7 @@ func (o *openLines) markPrinted(number int, lost bool) {
 func (o *openLines) first() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	first := cmp.Or(o.lost, math.MaxInt)
+	first := cmp.Or(o.firstLost, math.MaxInt)
 	if o.current > 0 {
 		first = min(first, o.current)
 	}

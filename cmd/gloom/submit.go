@@ -117,7 +117,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.BoolVar(&s.asText, "text", false, "send every body as a string")
 	f.BoolVar(&s.base64, "base64", false, "send the bytes of the body in base64, and decode the answer")
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
-	f.StringVar(&s.lines, "lines", "", "submit a job for each line of this `file`; - is standard input")
+	f.StringVar(&s.linesFile, "lines", "", "submit a job for each line of this `file`; - is standard input")
 	s.streamFlags(f, gloom.DefaultWindow)
 	f.BoolVar(&s.resubmit, "resubmit", false, "submit again the jobs that were lost with a connection")
 	f.BoolVar(&s.resume, "resume", false, "with --keep: attach to jobs whose ids exist, submit the others")
@@ -170,7 +170,7 @@ type submitCommand struct {
 	asJSON    bool
 	asText    bool
 	base64    bool
-	lines     string
+	linesFile string
 	ordered   bool
 	number    bool
 	records   bool
@@ -203,7 +203,7 @@ func (s *submitCommand) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("the type is empty")
 	case streaming && len(args) > 1:
 		return cli.Usagef("a body and --lines cannot be used together")
-	case streaming && s.lines == "":
+	case streaming && s.linesFile == "":
 		return cli.Usagef("--lines needs a file, or - for standard input")
 	case cmd.Flags().Changed("id") && s.job.ID == "":
 		return cli.Usagef("--id is empty")
@@ -258,8 +258,8 @@ func (s *submitCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
-	if s.lines != "" {
-		return s.streamFile(ctx, "lines", s.lines)
+	if s.linesFile != "" {
+		return s.streamFile(ctx, "lines", s.linesFile)
 	}
 	return s.submitOne(ctx, args[1:])
 }
@@ -314,7 +314,7 @@ func (s *submitCommand) resumeCommand(from int) string {
 
 // inputHint says what else is needed to continue.
 func (s *submitCommand) inputHint() string {
-	if s.lines == "-" {
+	if s.linesFile == "-" {
 		return ", with the same standard input"
 	}
 	return ""
@@ -335,7 +335,7 @@ func (s *submitCommand) dial(ctx context.Context, extra ...gloom.Option) (*gloom
 	if s.attach {
 		command = "attach"
 	}
-	opts, err := s.conn.options(s.conn.submit, clientName(command))
+	opts, err := s.conn.options(s.conn.submitAddrs, clientName(command))
 	if err != nil {
 		return nil, err
 	}
@@ -343,17 +343,17 @@ func (s *submitCommand) dial(ctx context.Context, extra ...gloom.Option) (*gloom
 	if ctx.Err() != nil {
 		return jobs, context.Cause(ctx)
 	}
-	return jobs, unreachableFault(s.conn.submit, "submit-addr", err)
+	return jobs, unreachableFault(s.conn.submitAddrs, "submit-addr", err)
 }
 
-// form returns the way in which text is read as a body, as set by the options.
-func (s *submitCommand) form() string {
+// bodyForm returns the way in which text is read as a body, as set by the options.
+func (s *submitCommand) bodyForm() string {
 	switch {
 	case s.asJSON:
 		return formJSON
 	case s.base64:
 		return formBase64
-	case s.asText || s.lines != "":
+	case s.asText || s.linesFile != "":
 		return formText
 	}
 	return formAuto
@@ -361,22 +361,22 @@ func (s *submitCommand) form() string {
 
 // answerForm returns the form in which answers are printed.
 func (s *submitCommand) answerForm() string {
-	if f := s.form(); f != formText {
+	if f := s.bodyForm(); f != formText {
 		return f
 	}
 	return formAuto
 }
 
-// A user who waits is told why after tellAfter, then at growing intervals up to maxTellPause.
+// A user who waits is told why after explainAfter, then at growing intervals up to maxExplainPause.
 const (
-	tellAfter    = 2 * time.Second
-	maxTellPause = time.Minute
+	explainAfter    = 2 * time.Second
+	maxExplainPause = time.Minute
 )
 
-// tellWhy tells a user who waits that no worker serves the type, if the broker's address for
-// operators can be asked. On a terminal, if id is not empty, tellWhy also tells what this job is
+// explainWait tells a user who waits that no worker serves the type, if the broker's address for
+// operators can be asked. On a terminal, if id is not empty, explainWait also tells what this job is
 // waiting for.
-func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format string, args ...any)) (stop func()) {
+func (s *submitCommand) explainWait(ctx context.Context, id string, note func(format string, args ...any)) (stop func()) {
 	if s.quiet || s.job.Detach || s.attach {
 		return func() {}
 	}
@@ -385,7 +385,7 @@ func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format
 	go func() {
 		defer close(ended)
 		told := ""
-		for pause := tellAfter; ; pause = min(2*pause, maxTellPause) {
+		for pause := explainAfter; ; pause = min(2*pause, maxExplainPause) {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -393,7 +393,7 @@ func (s *submitCommand) tellWhy(ctx context.Context, id string, note func(format
 			}
 			var typ api.Type
 			var j api.Job
-			text, o, goOn := "", s.conn.operator(), id != "" && cli.IsTerminal(s.err)
+			text, o, goOn := "", s.conn.operator(), id != "" && cli.IsTerminal(s.stderr)
 			switch get := http.MethodGet; {
 			case id != "" && o.call(ctx, get, "/v1/jobs/"+api.Segment(id), nil, &j) != nil: // perhaps another broker
 			case o.call(ctx, get, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved():
@@ -456,10 +456,10 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 				return cli.Usagef("standard input has more than %d bytes", maxBody)
 			}
 		}
-		if body, err = toBody(data, s.form()); err != nil {
+		if body, err = toBody(data, s.bodyForm()); err != nil {
 			return cli.Usagef("%s %w", source, err)
 		}
-		if text := bytes.TrimSpace(data); s.form() == formAuto && !s.quiet && len(text) > 0 && (text[0] == '{' || text[0] == '[') && body[0] == '"' {
+		if text := bytes.TrimSpace(data); s.bodyForm() == formAuto && !s.quiet && len(text) > 0 && (text[0] == '{' || text[0] == '[') && body[0] == '"' {
 			s.note("%s %v, so it is sent as a string (--text: always; --json: never)", source, jsonError(text))
 		}
 	}
@@ -477,7 +477,7 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	stopTelling := s.tellWhy(ctx, p.ID(), s.note)
+	stopTelling := s.explainWait(ctx, p.ID(), s.note)
 	r, err := p.Result(ctx)
 	stopTelling()
 	select {
@@ -502,7 +502,7 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case job.Detach:
-		_, err = fmt.Fprintln(s.out, r.ID)
+		_, err = fmt.Fprintln(s.stdout, r.ID)
 		return outputError(err)
 	}
 	answer, err := fromBody(r.Body, s.answerForm())
@@ -512,6 +512,6 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 	if !s.base64 {
 		answer = append(answer, '\n')
 	}
-	_, err = s.out.Write(answer)
+	_, err = s.stdout.Write(answer)
 	return outputError(err)
 }

@@ -89,7 +89,7 @@ type topCommand struct {
 	reverse  bool // descending
 	filter   string
 
-	broker *operator
+	broker *operatorClient
 }
 
 func (p *topCommand) run() error {
@@ -99,12 +99,12 @@ func (p *topCommand) run() error {
 	p.broker = p.conn.operator()
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
-	last, err := p.sample(ctx)
+	last, err := p.takeSample(ctx)
 	if err != nil {
 		return err
 	}
-	if !p.once && !p.json && cli.IsTerminal(p.out) {
-		return p.live(ctx, last)
+	if !p.once && !p.json && cli.IsTerminal(p.stdout) {
+		return p.runScreen(ctx, last)
 	}
 	for {
 		select {
@@ -112,11 +112,11 @@ func (p *topCommand) run() error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		next, err := p.sample(ctx)
+		next, err := p.takeSample(ctx)
 		if err != nil {
 			return err
 		}
-		if err := p.print(compare(last, next)); err != nil || p.once {
+		if err := p.print(computeView(last, next)); err != nil || p.once {
 			return err
 		}
 		last = next
@@ -132,7 +132,7 @@ type sample struct {
 	more     bool // the broker has further types
 }
 
-func (p *topCommand) sample(ctx context.Context) (*sample, error) {
+func (p *topCommand) takeSample(ctx context.Context) (*sample, error) {
 	s := &sample{at: time.Now()}
 	if err := p.broker.call(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (p *topCommand) sample(ctx context.Context) (*sample, error) {
 }
 
 func (p *topCommand) print(v *view) error {
-	v = v.matching(p.filter)
+	v = v.filterTypes(p.filter)
 	v.sort(p.sort, p.reverse)
 	if p.json {
 		data, err := json.Marshal(v)
@@ -156,7 +156,7 @@ func (p *topCommand) print(v *view) error {
 		}
 		return p.printJSON(data)
 	}
-	w := bufio.NewWriter(p.out)
+	w := bufio.NewWriter(p.stdout)
 	if !p.once {
 		fmt.Fprintln(w, v.Time.Format(time.DateTime))
 	}
@@ -169,11 +169,11 @@ func (p *topCommand) print(v *view) error {
 	return outputError(w.Flush())
 }
 
-// live renews the table on the terminal until the user quits.
-func (p *topCommand) live(ctx context.Context, last *sample) error {
+// runScreen renews the table on the terminal until the user quits.
+func (p *topCommand) runScreen(ctx context.Context, last *sample) error {
 	text.EnableColors() // always on: the style decides whether colours are used
-	s := &screen{topCommand: p, ctx: ctx, last: last, view: compare(last, last), style: screenStyle(cli.HasColours(p.out))}
-	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.out), tea.WithoutSignalHandler()}
+	s := &screen{topCommand: p, ctx: ctx, last: last, view: computeView(last, last), style: screenStyle(cli.HasColours(p.stdout))}
+	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.stdout), tea.WithoutSignalHandler()}
 	if !cli.IsTerminal(os.Stdin) {
 		opts = append(opts, tea.WithInput(nil))
 	}
@@ -187,15 +187,15 @@ func (p *topCommand) live(ctx context.Context, last *sample) error {
 // screen is the full-screen view of top.
 type screen struct {
 	*topCommand
-	ctx           context.Context
-	last          *sample
-	view          *view
-	style         tableStyle
-	trouble       error // the error of the last sample
-	samples       int
-	width, height int
-	typing        bool // the filter is being typed
-	from, rows    int  // the first type shown, and how many there is room for
+	ctx            context.Context
+	last           *sample
+	view           *view
+	style          tableStyle
+	sampleErr      error // the error of the last sample
+	samples        int
+	width, height  int
+	typingFilter   bool // the filter is being typed
+	firstRow, rows int  // the first type shown, and how many there is room for
 }
 
 // sampleDue is the message that the n-th sample is to be taken, sampleTaken the result of a sample.
@@ -216,7 +216,7 @@ func (s *screen) wait() tea.Cmd {
 }
 
 func (s *screen) fetch() tea.Msg {
-	x, err := s.sample(s.ctx)
+	x, err := s.takeSample(s.ctx)
 	return sampleTaken{x, err}
 }
 
@@ -229,32 +229,32 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return s, s.fetch
 		}
 	case sampleTaken:
-		if s.trouble = msg.err; msg.err == nil {
-			s.view, s.last = compare(s.last, msg.sample), msg.sample
+		if s.sampleErr = msg.err; msg.err == nil {
+			s.view, s.last = computeView(s.last, msg.sample), msg.sample
 		}
 		return s, s.wait()
 	case tea.KeyPressMsg:
-		if s.typing {
+		if s.typingFilter {
 			s.typeFilter(msg)
 			return s, nil
 		}
 		switch msg.String() {
 		case "/":
-			s.typing = true
+			s.typingFilter = true
 		case "esc":
-			s.filter, s.from = "", 0
+			s.filter, s.firstRow = "", 0
 		case "up", "k":
-			s.from--
+			s.firstRow--
 		case "down", "j":
-			s.from++
+			s.firstRow++
 		case "pgup":
-			s.from -= s.rows
+			s.firstRow -= s.rows
 		case "pgdown":
-			s.from += s.rows
+			s.firstRow += s.rows
 		case "home", "g":
-			s.from = 0
+			s.firstRow = 0
 		case "end", "G":
-			s.from = len(s.view.Types)
+			s.firstRow = len(s.view.Types)
 		case "q", "Q", "ctrl+c", "ctrl+d":
 			return s, tea.Quit
 		case "space", "enter":
@@ -275,9 +275,9 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (s *screen) typeFilter(key tea.KeyPressMsg) {
 	switch name := key.String(); name {
 	case "enter":
-		s.typing = false
+		s.typingFilter = false
 	case "esc", "ctrl+c":
-		s.typing, s.filter = false, ""
+		s.typingFilter, s.filter = false, ""
 	case "backspace":
 		if _, n := utf8.DecodeLastRuneInString(s.filter); n > 0 {
 			s.filter = s.filter[:len(s.filter)-n]
@@ -285,13 +285,13 @@ func (s *screen) typeFilter(key tea.KeyPressMsg) {
 	default:
 		s.filter += key.Text
 	}
-	s.from = 0
+	s.firstRow = 0
 }
 
 // nextSort sorts by another column.
 func (s *screen) nextSort(step int) {
-	i := slices.IndexFunc(topColumns, func(c column) bool { return c.sort == s.sort })
-	s.sort = topColumns[(i+step+len(topColumns))%len(topColumns)].sort
+	i := slices.IndexFunc(topColumns, func(c column) bool { return c.sortKey == s.sort })
+	s.sort = topColumns[(i+step+len(topColumns))%len(topColumns)].sortKey
 	s.reverse = s.sort != "type"
 }
 
@@ -309,21 +309,21 @@ func (s *screen) content() string {
 	for i := range lines {
 		lines[i] = cli.Truncate(lines[i], s.width)
 	}
-	v := s.view.matching(s.filter)
+	v := s.view.filterTypes(s.filter)
 	v.sort(s.sort, s.reverse)
 	s.rows = max(s.height-len(lines)-2, 1)
-	s.from = max(0, min(s.from, len(v.Types)-s.rows))
+	s.firstRow = max(0, min(s.firstRow, len(v.Types)-s.rows))
 	n := len(v.Types)
-	v.Types = v.Types[s.from:min(s.from+s.rows, n)]
+	v.Types = v.Types[s.firstRow:min(s.firstRow+s.rows, n)]
 	foot := "q quit   ←→ sort by " + s.sort + "   r reverse   / filter   space update"
 	if shown := len(v.Types); shown < n {
-		foot = fmt.Sprintf("%d–%d of %d types ↑↓   ", s.from+1, s.from+shown, n) + foot
+		foot = fmt.Sprintf("%d–%d of %d types ↑↓   ", s.firstRow+1, s.firstRow+shown, n) + foot
 	}
 	switch {
-	case s.typing:
+	case s.typingFilter:
 		foot = "/" + cli.Clean(s.filter) + "▏  enter keeps the filter, esc drops it"
-	case s.trouble != nil:
-		foot = "no update: " + plainText(classify(s.trouble))
+	case s.sampleErr != nil:
+		foot = "no update: " + plainText(classify(s.sampleErr))
 	case s.filter != "":
 		foot = "/" + cli.Clean(s.filter) + " (esc drops it)   " + foot
 	}

@@ -30,25 +30,25 @@ func (f *textFlag) Set(v string) error {
 
 // limit is a limit that a flag may set: a number, a rate, or none.
 type limit struct {
-	set bool
-	n   *float64 // nil for none
+	isSet bool
+	value *float64 // nil for none
 }
 
 func (l *limit) parseNumber(v string) error {
-	if l.set, l.n = true, nil; v == "none" {
+	if l.isSet, l.value = true, nil; v == "none" {
 		return nil
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 || n > 1e9 {
 		return errors.New("must be none or a number from 0 to 1000000000")
 	}
-	l.n = new(float64(n))
+	l.value = new(float64(n))
 	return nil
 }
 
 // parseRate reads a rate: 100/s, 30/m, 5/h, 0.5 (a second), none.
 func (l *limit) parseRate(v string) error {
-	if l.set, l.n = true, nil; v == "none" {
+	if l.isSet, l.value = true, nil; v == "none" {
 		return nil
 	}
 	number, unit, _ := strings.Cut(v, "/")
@@ -57,19 +57,19 @@ func (l *limit) parseRate(v string) error {
 	if err != nil || !known || !(n >= 0 && n <= 1e9) {
 		return errors.New("must be a rate such as 100/s, 30/m, 5/h or none, at most 1e9/s")
 	}
-	l.n = new(n / per)
+	l.value = new(n / per)
 	return nil
 }
 
 // isZero reports whether it is 0, and not none.
-func (l *limit) isZero() bool { return l.n != nil && *l.n == 0 }
+func (l *limit) isZero() bool { return l.value != nil && *l.value == 0 }
 
-// whole returns the limit as a whole number, nil for none.
-func (l *limit) whole() *int64 {
-	if l.n == nil {
+// toInt returns the limit as a whole number, nil for none.
+func (l *limit) toInt() *int64 {
+	if l.value == nil {
 		return nil
 	}
-	return new(int64(*l.n))
+	return new(int64(*l.value))
 }
 
 // statuses are exit statuses: all, or a list such as 2,64.

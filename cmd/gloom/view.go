@@ -47,9 +47,9 @@ type row struct {
 	unserved bool
 }
 
-// compare computes rates from two samples. A type that is new in the second one, or that the broker
+// computeView computes rates from two samples. A type that is new in the second one, or that the broker
 // forgot in between, counts from zero.
-func compare(a, b *sample) *view {
+func computeView(a, b *sample) *view {
 	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, findings: b.findings, more: b.more, Types: []row{}}
 	before := make(map[string]*api.Type, len(a.types))
 	for i := range a.types {
@@ -72,17 +72,17 @@ func compare(a, b *sample) *view {
 				*r.Out = float64(typ.Ledger.Ended()-was.Ledger.Ended()) / v.Interval
 			}
 		}
-		r.Dispatched, r.Wait = p99(was.Wait, typ.Wait, max(was.OldestSeconds, typ.OldestSeconds))
+		r.Dispatched, r.Wait = estimateP99(was.Wait, typ.Wait, max(was.OldestSeconds, typ.OldestSeconds))
 		v.Types = append(v.Types, r)
 	}
 	return v
 }
 
-// p99 estimates the 99th percentile, in seconds, of the durations that were counted between two
+// estimateP99 estimates the 99th percentile, in seconds, of the durations that were counted between two
 // readings of a histogram: bucket i counts durations from 2^(i-1) up to 2^i µs. Within a bucket
 // they are assumed to be spread evenly, up to the age of the oldest job that was seen waiting, if
 // that age falls into the bucket.
-func p99(before, now []uint64, oldest float64) (total uint64, seconds *float64) {
+func estimateP99(before, now []uint64, oldest float64) (total uint64, seconds *float64) {
 	diff := make([]uint64, len(now))
 	for i, n := range now {
 		if i < len(before) && before[i] <= n {
@@ -113,10 +113,10 @@ func p99(before, now []uint64, oldest float64) (total uint64, seconds *float64) 
 
 // column is a column of top.
 type column struct {
-	name, sort string
-	width      int
-	cell       func(r *row) string
-	less       func(a, b *row) int
+	name, sortKey string
+	width         int
+	cell          func(r *row) string
+	less          func(a, b *row) int
 }
 
 // topColumns are the columns of top. Their widths and the blanks between them
@@ -155,8 +155,8 @@ func formatOptionalSpan(seconds float64, ok bool) string {
 	return formatShortSpan(seconds)
 }
 
-// matching returns the view of the types whose names contain part.
-func (v *view) matching(part string) *view {
+// filterTypes returns the view of the types whose names contain part.
+func (v *view) filterTypes(part string) *view {
 	filtered := *v
 	filtered.Types, filtered.allFiltered = []row{}, len(v.Types) > 0
 	for i := range v.Types {
@@ -170,7 +170,7 @@ func (v *view) matching(part string) *view {
 // sort orders the rows; equal ones go by name.
 func (v *view) sort(by string, descending bool) {
 	for _, c := range topColumns {
-		if c.sort != by {
+		if c.sortKey != by {
 			continue
 		}
 		slices.SortStableFunc(v.Types, func(a, b row) int {
@@ -229,7 +229,7 @@ func (v *view) table(width int, sorted string, style tableStyle) []string {
 		return b.String()
 	}
 	lines := []string{line(func(i int) (string, text.Colors) {
-		if topColumns[i].sort == sorted {
+		if topColumns[i].sortKey == sorted {
 			return topColumns[i].name, style.sorted
 		}
 		return topColumns[i].name, style.head

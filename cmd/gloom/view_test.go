@@ -39,7 +39,7 @@ func TestP99OfHistogram(t *testing.T) {
 		"the oldest came later":     {nil, bucket(11, 100), 100, 1024 + 1024*0.99, 1000},
 		"the oldest is low in line": {nil, bucket(11, 100), 100, 1024 + 1024*0.99, 1e6},
 	} {
-		total, s := p99(c.before, c.now, c.oldest/1e6)
+		total, s := estimateP99(c.before, c.now, c.oldest/1e6)
 		got := math.NaN()
 		if s != nil {
 			got = *s * 1e6
@@ -62,7 +62,7 @@ func TestCompareComputesRates(t *testing.T) {
 	typ := func(name string, submitted, answered, failed uint64) api.Type {
 		return api.Type{Type: name, Ledger: api.Ledger{Submitted: submitted, Answered: answered, Failed: failed}}
 	}
-	v := compare(
+	v := computeView(
 		at(0, typ("steady", 100, 50, 10), typ("reborn", 1000, 900, 0), typ("gone", 1, 1, 0)),
 		at(2, typ("steady", 120, 55, 11), typ("reborn", 8, 4, 0), typ("new", 6, 2, 2)),
 	)

@@ -92,7 +92,7 @@ These rules cannot cover every program that runs its operands. awk, sed and ssh
 are refused, but watch, make and others are not.`
 
 func newWork(t *tool) *cobra.Command {
-	w := &workCommand{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: newStderrWriter(t.err, readerTimeout)}
+	w := &workCommand{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto, log: newStderrWriter(t.stderr, readerTimeout)}
 	cmd := &cobra.Command{
 		Use:     "work TYPE... [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
 		Short:   "Serve jobs with a command",
@@ -118,9 +118,9 @@ func newWork(t *tool) *cobra.Command {
 	f.Var(cli.SizeFlag(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
 	f.Var(&textFlag{typ: "list", parse: w.final.parse}, "final", "do not retry after these exit statuses: all, or a list such as 2,64")
 	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, instead of the job's own backoff")
-	f.BoolVar(&w.unsafe, "unsafe-template", false, "allow {id} and {type} anywhere, even as code or an option")
+	f.BoolVar(&w.unsafeTemplate, "unsafe-template", false, "allow {id} and {type} anywhere, even as code or an option")
 	f.BoolVar(&w.progress, "progress", false, "send each line that the command writes to descriptor 3 as progress")
-	f.BoolVar(&w.stderr, "stderr", false, "pass on what commands write to standard error")
+	f.BoolVar(&w.passStderr, "stderr", false, "pass on what commands write to standard error")
 	f.BoolVarP(&w.verbose, "verbose", "v", false, "print a line about each job, not only about failures")
 	f.BoolVarP(&w.quiet, "quiet", "q", false, "report neither connections nor failures")
 	f.Lookup("retry-delay").DefValue = "0" // left out of the help
@@ -130,21 +130,21 @@ func newWork(t *tool) *cobra.Command {
 // workCommand is the command that serves jobs.
 type workCommand struct {
 	*tool
-	types      []string
-	except     []string
-	jobs       int
-	timeout    time.Duration
-	input      string
-	output     string
-	base64     bool
-	maxOutput  int64
-	final      statuses
-	retryDelay time.Duration
-	unsafe     bool
-	progress   bool
-	stderr     bool
-	verbose    bool
-	quiet      bool
+	types          []string
+	except         []string
+	jobs           int
+	timeout        time.Duration
+	input          string
+	output         string
+	base64         bool
+	maxOutput      int64
+	final          statuses
+	retryDelay     time.Duration
+	unsafeTemplate bool
+	progress       bool
+	passStderr     bool
+	verbose        bool
+	quiet          bool
 
 	log io.Writer // standard error, whose reader may have gone
 }
@@ -244,15 +244,15 @@ const (
 	// broker gives their jobs to others one heartbeat after the stop at the earliest: it waits for
 	// two heartbeats from our last byte, and we send one at each.
 	stopLimit = heartbeat - 2*time.Second
-	// aliveEvery is how often the guard learns that this process is not stopped.
-	aliveEvery = time.Second
+	// keepAliveInterval is how often the guard learns that this process is not stopped.
+	keepAliveInterval = time.Second
 )
 
 // maxJobs bounds -j: each job needs a connection and several descriptors.
 const maxJobs = 10000
 
-// split separates the types from the command, which it returns.
-func (w *workCommand) split(args []string, dash int) (command []string, err error) {
+// splitArgs separates the types from the command, which it returns.
+func (w *workCommand) splitArgs(args []string, dash int) (command []string, err error) {
 	if dash < 0 {
 		dash = min(1, len(args))
 	}
@@ -287,14 +287,14 @@ func (w *workCommand) check() error {
 }
 
 func (w *workCommand) run(all []string, dash int) error {
-	args, err := w.split(all, dash)
+	args, err := w.splitArgs(all, dash)
 	if err != nil {
 		return err
 	}
 	if err := w.check(); err != nil {
 		return err
 	}
-	if !w.unsafe {
+	if !w.unsafeTemplate {
 		if err := checkTemplate(args); err != nil {
 			return err
 		}
@@ -325,22 +325,22 @@ func (w *workCommand) run(all []string, dash int) error {
 	}
 	kill := make(chan struct{})
 	c := &command{
-		guard: guard, args: args, unsafe: w.unsafe, timeout: w.timeout, input: w.input, output: w.output,
+		guard: guard, args: args, unsafeTemplate: w.unsafeTemplate, timeout: w.timeout, input: w.input, output: w.output,
 		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
 		progress: w.progress, kill: kill,
 	}
-	if w.stderr {
+	if w.passStderr {
 		c.stderr = w.log
 	}
-	opts, err := w.conn.options(w.conn.worker, clientName("work"))
+	opts, err := w.conn.options(w.conn.workerAddrs, clientName("work"))
 	if err != nil {
 		return err
 	}
 	reporter := &workReporter{workCommand: w, brokers: map[string]*brokerState{}, failures: map[string]*failureReport{}}
 	worker := &gloom.Worker{
 		Types: w.types, Except: w.except, Headers: true,
-		Concurrency: w.jobs, Handler: reporter.countRuns(c.serve),
-		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(reporter.notice)),
+		Concurrency: w.jobs, Handler: reporter.countRuns(c.handle),
+		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(reporter.onNotice)),
 	}
 	if !w.servesSeveral() {
 		worker.Type, worker.Types = w.types[0], nil
@@ -356,7 +356,7 @@ func (w *workCommand) run(all []string, dash int) error {
 // keepAlive postpones the time at which the guard kills commands, as long as this process is not
 // stopped.
 func keepAlive(guard *launch.Guard, done <-chan struct{}) {
-	tick := time.NewTicker(aliveEvery)
+	tick := time.NewTicker(keepAliveInterval)
 	defer tick.Stop()
 	for {
 		guard.SetDeadline(time.Now().Add(stopLimit))
@@ -388,7 +388,7 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 	for n := 1; ; n++ {
 		select {
 		case err := <-done:
-			if err == nil || reporter.ok.Load()+reporter.failed.Load() > 0 {
+			if err == nil || reporter.answered.Load()+reporter.failed.Load() > 0 {
 				reporter.summary()
 			}
 			switch {
@@ -398,7 +398,7 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 				return cli.SilentExit(cli.ExitInterrupted)
 			}
 			// The error is printed here, because main would wait for a reader of standard error.
-			return cli.SilentExit(cli.Report(w.log, "gloom", classify(unreachableFault(w.conn.worker, "worker-addr", err))))
+			return cli.SilentExit(cli.Report(w.log, "gloom", classify(unreachableFault(w.conn.workerAddrs, "worker-addr", err))))
 		case sig = <-signals:
 		}
 		switch n {
@@ -425,8 +425,8 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 // counts jobs.
 type workReporter struct {
 	*workCommand
-	running    atomic.Int64
-	ok, failed atomic.Int64
+	running          atomic.Int64
+	answered, failed atomic.Int64
 
 	mu       sync.Mutex // guards the rest
 	brokers  map[string]*brokerState
@@ -435,8 +435,8 @@ type workReporter struct {
 
 // failureReport says when a failure of a type was reported last, and how many have not been since.
 type failureReport struct {
-	last   time.Time
-	hidden int
+	reportedAt time.Time
+	hidden     int
 }
 
 const (
@@ -446,9 +446,9 @@ const (
 	maxFailureTypes = 100
 )
 
-// reportsFailure reports whether a failure of a type is to be reported at this time, and how many have
+// shouldReport reports whether a failure of a type is to be reported at this time, and how many have
 // been hidden since the last report. The first failure of a type is reported.
-func (t *workReporter) reportsFailure(typ string, now time.Time) (hidden int, ok bool) {
+func (t *workReporter) shouldReport(typ string, now time.Time) (hidden int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.failures) >= maxFailureTypes && t.failures[typ] == nil {
@@ -457,14 +457,14 @@ func (t *workReporter) reportsFailure(typ string, now time.Time) (hidden int, ok
 	f := t.failures[typ]
 	switch {
 	case f == nil:
-		t.failures[typ] = &failureReport{last: now}
+		t.failures[typ] = &failureReport{reportedAt: now}
 		return 0, true
-	case now.Sub(f.last) < failureInterval:
+	case now.Sub(f.reportedAt) < failureInterval:
 		f.hidden++
 		return 0, false
 	}
 	hidden = f.hidden
-	*f = failureReport{last: now}
+	*f = failureReport{reportedAt: now}
 	return hidden, true
 }
 
@@ -490,7 +490,7 @@ func (t *workReporter) countRuns(h gloom.Handler) gloom.Handler {
 			t.failed.Add(1)
 			t.reportFailure(job, "failed", err, elapsed)
 		default:
-			t.ok.Add(1)
+			t.answered.Add(1)
 			if t.verbose {
 				t.note("job %s of type %s answered in %v", cli.QuoteName(job.ID), cli.QuoteName(job.Type), elapsed)
 			}
@@ -507,7 +507,7 @@ func (t *workReporter) reportFailure(job *gloom.Job, how string, err error, elap
 		if t.quiet {
 			return
 		}
-		hidden, ok := t.reportsFailure(job.Type, time.Now())
+		hidden, ok := t.shouldReport(job.Type, time.Now())
 		if !ok {
 			return
 		}
@@ -519,7 +519,7 @@ func (t *workReporter) reportFailure(job *gloom.Job, how string, err error, elap
 	t.note("job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), how, elapsed, cli.Clean(plainText(errors.New(first))), suffix)
 }
 
-func (t *workReporter) notice(n gloom.Notice) {
+func (t *workReporter) onNotice(n gloom.Notice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.brokers[n.Addr]
@@ -534,21 +534,21 @@ func (t *workReporter) notice(n gloom.Notice) {
 			if b.hasJoined {
 				suffix = "again "
 			}
-			t.notef("serving %s %sat %s, %d at a time", t.names(), suffix, n.Addr, t.jobs)
+			t.notef("serving %s %sat %s, %d at a time", t.typeNames(), suffix, n.Addr, t.jobs)
 		}
 		*b = brokerState{hasJoined: true, givenUp: b.givenUp}
 	case gloom.EventLost:
 		if !b.lost {
-			t.notef("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
+			t.notef("connection to %s lost: %s; trying again", n.Addr, connectionCause(n.Err))
 		}
 		b.lost = true
 	case gloom.EventFailed:
 		if !b.failed {
-			t.notef("no broker reached at %s: %s; trying again%s", n.Addr, cause(n.Err), inBrackets(reachHint(n.Err, "")))
+			t.notef("no broker reached at %s: %s; trying again%s", n.Addr, connectionCause(n.Err), inBrackets(unreachableHint(n.Err, "")))
 		}
 		b.failed = true
 	case gloom.EventGivenUp:
-		if len(t.conn.worker) > 1 && !b.givenUp {
+		if len(t.conn.workerAddrs) > 1 && !b.givenUp {
 			var f *cli.Fault
 			errors.As(classify(n.Err), &f)
 			t.notef("giving up on %s: %s%s", n.Addr, f, inBrackets(f.Hint))
@@ -559,8 +559,8 @@ func (t *workReporter) notice(n gloom.Notice) {
 	}
 }
 
-// names lists the types and patterns that are served.
-func (t *workReporter) names() string {
+// typeNames lists the types and patterns that are served.
+func (t *workReporter) typeNames() string {
 	var names []string
 	for _, typ := range t.types {
 		names = append(names, cli.QuoteName(typ))
@@ -575,7 +575,7 @@ func (t *workReporter) notef(format string, args ...any) {
 }
 
 func (t *workReporter) summary() {
-	s := cli.Plural(int(t.ok.Load()), "run") + " answered"
+	s := cli.Plural(int(t.answered.Load()), "run") + " answered"
 	if failed := t.failed.Load(); failed > 0 {
 		s += fmt.Sprintf(", %d failed", failed)
 	}

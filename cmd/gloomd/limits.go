@@ -57,8 +57,8 @@ func readLimits(path string) (settings.FileLimits, error) {
 	return limits, nil
 }
 
-// addLine adds to an error about a type or a rule its line in the file.
-func addLine(path string, err error) error {
+// addLineOfFile adds to an error about a type or a rule its line in the file.
+func addLineOfFile(path string, err error) error {
 	var s *wording.SettingError
 	if !errors.As(err, &s) {
 		return err
@@ -84,7 +84,7 @@ func readTypeSettings(t *cli.File) (s settings.TypeSettings, err error) {
 	if err := checkKeys(t, "concurrency", "rate", "burst", "fair"); err != nil {
 		return s, err
 	}
-	concurrency, err := wholeNumber(t, "concurrency", 0, broker.MaxConcurrency, 0)
+	concurrency, err := readInteger(t, "concurrency", 0, broker.MaxConcurrency, 0)
 	if err != nil {
 		return s, err
 	}
@@ -110,7 +110,7 @@ func readRule(t, file *cli.File, pattern string) (r broker.Rule, err error) {
 	if len(t.Keys()) == 0 {
 		return r, file.Errorf(pattern, "the rule for %q needs concurrency or rate", pattern)
 	}
-	if r.Concurrency, err = wholeNumber(t, "concurrency", 0, broker.MaxConcurrency, -1); err != nil {
+	if r.Concurrency, err = readInteger(t, "concurrency", 0, broker.MaxConcurrency, -1); err != nil {
 		return r, err
 	}
 	r.Rate, r.Burst, err = readRate(t)
@@ -131,7 +131,7 @@ func checkKeys(t *cli.File, known ...string) error {
 	return nil
 }
 
-func wholeNumber(t *cli.File, key string, low, high, def int64) (int64, error) {
+func readInteger(t *cli.File, key string, low, high, def int64) (int64, error) {
 	v := t.Value(key)
 	if v == nil {
 		return def, nil
@@ -161,7 +161,7 @@ func readRate(t *cli.File) (rate float64, burst int64, err error) {
 			return 0, 0, t.Errorf("rate", "rate must be a number above 0, at most %g, got %s", float64(broker.MaxRate), formatValue(v))
 		}
 	}
-	burst, err = wholeNumber(t, "burst", 1, broker.MaxBurst, 0)
+	burst, err = readInteger(t, "burst", 1, broker.MaxBurst, 0)
 	if err == nil && burst > 0 && rate == 0 {
 		err = t.Errorf("burst", "burst needs a rate")
 	}

@@ -67,7 +67,7 @@ func run(opt settings.Options) error {
 	defer signals.Close()
 	memory.SetPace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
-		return addLine(opt.LimitsFile, err)
+		return addLineOfFile(opt.LimitsFile, err)
 	}
 	close(started)
 	srv.ServeHTTP(admin.New(srv, log.Audit))

@@ -13,9 +13,9 @@ import (
 
 const (
 	minMemory = 16 << 20
-	// minDefault is the smallest default, for hosts so small that half of their memory
+	// minDefaultMemory is the smallest default, for hosts so small that half of their memory
 	// is too little.
-	minDefault = 64 << 20
+	minDefaultMemory = 64 << 20
 )
 
 // typeMemory estimates the bytes of a type that is in use because of a single job: its record and
@@ -23,16 +23,16 @@ const (
 // --max-memory, unless --max-types says otherwise.
 const typeMemory = 4 << 10
 
-// share is a limit that defaults to a part of --max-memory.
-type share struct {
+// memoryShare is a limit that defaults to a part of --max-memory.
+type memoryShare struct {
 	flag       string
 	limit      *int64
 	sixteenths int64 // of --max-memory
 }
 
 // memoryShares returns the limits; 3/16 is left for connections, records and uncollected garbage.
-func memoryShares(o *settings.Options) []share {
-	return []share{
+func memoryShares(o *settings.Options) []memoryShare {
+	return []memoryShare{
 		{"max-bytes", &o.MaxBytes, 8},
 		{"max-unread", &o.MaxUnread, 2},
 		{"max-inbound", &o.MaxInbound, 2},
@@ -59,7 +59,7 @@ func divideMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	}
 	frame := int64(o.MaxFrame)
 	if !cli.IsSet(f, "max-memory") {
-		o.MaxMemory = max(host/2, minDefault, sum, 4*frame)
+		o.MaxMemory = max(host/2, minDefaultMemory, sum, 4*frame)
 	}
 	budget := o.MaxMemory
 	shown := cli.FormatBytes(budget)

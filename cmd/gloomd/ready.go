@@ -17,7 +17,7 @@ func reload(srv *server.Server, log *daemon.Log, limitsFile string) {
 	if limitsFile != "" {
 		limits, e := readLimits(limitsFile)
 		if e == nil {
-			e = addLine(limitsFile, srv.Limits().Load(limits))
+			e = addLineOfFile(limitsFile, srv.Limits().Load(limits))
 		}
 		err = errors.Join(err, e)
 	}

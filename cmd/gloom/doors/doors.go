@@ -187,11 +187,11 @@ type page[T any] struct {
 	Place string `json:"place,omitempty"`
 }
 
-// placeOf returns the place at which the requested page begins, "" for the first page.
-func placeOf(r *http.Request) string { return r.URL.Query().Get("cursor") }
+// parsePlace returns the place at which the requested page begins, "" for the first page.
+func parsePlace(r *http.Request) string { return r.URL.Query().Get("cursor") }
 
-// limitOf returns how many items a page may have, up to limit.
-func limitOf(r *http.Request, limit int) int {
+// parseLimit returns how many items a page may have, up to limit.
+func parseLimit(r *http.Request, limit int) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	if err != nil {
 		n = limit

@@ -20,8 +20,8 @@ type filter struct {
 	since          time.Time     // earliest end of a job; zero for any
 }
 
-// filterOf parses the filter of a listing.
-func (d *Door) filterOf(r *http.Request) (*filter, error) {
+// parseFilter parses the filter of a listing.
+func (d *Door) parseFilter(r *http.Request) (*filter, error) {
 	q := r.URL.Query()
 	f := &filter{typ: api.Name(r.PathValue("type")), state: q.Get("state"), outcome: q.Get("outcome"), id: q.Get("id"), reason: q.Get("reason")}
 	f.older, _ = time.ParseDuration(cmp.Or(q.Get("older"), "0") + "ms") // the value is always a number
@@ -37,9 +37,9 @@ func (d *Door) filterOf(r *http.Request) (*filter, error) {
 	return f, d.check(q.Get("group"), q.Get("submitter"))
 }
 
-// bulkOf parses a change to many jobs: their filter, whether to count them only, and the largest
+// parseBulk parses a change to many jobs: their filter, whether to count them only, and the largest
 // number to change, 0 for all.
-func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, limit int, err error) {
+func (d *Door) parseBulk(r *http.Request) (f *filter, count bool, limit int, err error) {
 	var in struct {
 		api.JobFilter
 		Reason string `json:"reason"`
@@ -54,8 +54,8 @@ func (d *Door) bulkOf(r *http.Request) (f *filter, count bool, limit int, err er
 	return f, r.URL.Query().Has("count"), in.Most, cmp.Or(err, d.check(in.Group, ""))
 }
 
-// changeOf reads a change of one job.
-func changeOf(r *http.Request) (c api.Change, err error) {
+// parseChange reads a change of one job.
+func parseChange(r *http.Request) (c api.Change, err error) {
 	err = json.NewDecoder(r.Body).Decode(&c)
 	return c, err
 }

@@ -18,8 +18,8 @@ type job struct {
 	answerSize                      int
 }
 
-// source holds the jobs of a daemon. States are the daemon's own words.
-type source interface {
+// jobSource holds the jobs of a daemon. States are the daemon's own words.
+type jobSource interface {
 	// list returns a page of the jobs in a state ("": in any) that match, beginning at cursor, with
 	// the reasons of failures if reasons is set.
 	list(r *http.Request, f *filter, state, cursor string, reasons bool) (jobs []job, next string, err error)
@@ -31,9 +31,9 @@ type source interface {
 
 // serveJobs registers the answers to requests about jobs. stateNames maps the broker's states
 // to the daemon's.
-func (d *Door) serveJobs(s source, stateNames map[string][]string) {
+func (d *Door) serveJobs(s jobSource, stateNames map[string][]string) {
 	listed := func(r *http.Request) (any, error) {
-		f, err := d.filterOf(r)
+		f, err := d.parseFilter(r)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 		return struct{}{}, s.cancel(r, api.Name(r.PathValue("id")), r.URL.Query().Has("running"))
 	})
 	d.handle("GET /v1/dead/{type}", func(r *http.Request) (any, error) {
-		f, err := d.filterOf(r)
+		f, err := d.parseFilter(r)
 		if err != nil {
 			return nil, err
 		}
@@ -97,8 +97,8 @@ func (d *Door) serveJobs(s source, stateNames map[string][]string) {
 
 // pages returns a page of a listing that has the jobs of several states, one state after another.
 // Its place begins with the index of the state.
-func pages[T any](r *http.Request, s source, f *filter, states []string, ended bool, convert func(*job) T) (any, error) {
-	at, cursor, _ := strings.Cut(placeOf(r), " ")
+func pages[T any](r *http.Request, s jobSource, f *filter, states []string, ended bool, convert func(*job) T) (any, error) {
+	at, cursor, _ := strings.Cut(parsePlace(r), " ")
 	n, _ := strconv.Atoi(at) // 0 at the start
 	jobs, next, err := s.list(r, f, states[n], cursor, ended)
 	if next != "" {
@@ -171,8 +171,8 @@ type run struct {
 	} `json:"worker"`
 }
 
-// runs returns runs in the form of a broker. worker says what the ids of workers identify.
-func runs(list []run, worker string) []api.Run {
+// toRuns returns runs in the form of a broker. worker says what the ids of workers identify.
+func toRuns(list []run, worker string) []api.Run {
 	var out []api.Run
 	for _, x := range list {
 		x.Run.Worker = &api.Peer{Address: "a " + worker}

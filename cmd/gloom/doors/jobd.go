@@ -86,7 +86,7 @@ func (m *jobd) status(r *http.Request) (any, error) {
 // requestPage asks for a page of a listing whose cursors are numbers and can be passed on as they
 // are.
 func (m *jobd) requestPage(r *http.Request, path string, out any) error {
-	return m.request(r, http.MethodGet, path+"?limit="+strconv.Itoa(limitOf(r, 500))+"&cursor="+cmp.Or(r.URL.Query().Get("cursor"), "0"), nil, out)
+	return m.request(r, http.MethodGet, path+"?limit="+strconv.Itoa(parseLimit(r, 500))+"&cursor="+cmp.Or(r.URL.Query().Get("cursor"), "0"), nil, out)
 }
 
 func (m *jobd) types(r *http.Request) (any, error) {
@@ -194,7 +194,7 @@ func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jo
 		place, target = at, of
 	}
 	status, result, _ := strings.Cut(state, " ")
-	v := url.Values{"status": {status}, "limit": {strconv.Itoa(limitOf(r, 200))}}
+	v := url.Values{"status": {status}, "limit": {strconv.Itoa(parseLimit(r, 200))}}
 	if result != "" {
 		v.Set("result", result)
 	}

@@ -20,7 +20,7 @@ import (
 // an error has failed and is kept as a dead letter.
 type jq struct {
 	*Door
-	start string // the cursor at which the last count began, and at which the change begins
+	countStart string // the cursor at which the last count began, and at which the change begins
 }
 
 func setUpJQ(d *Door) {
@@ -122,7 +122,7 @@ func (q *jq) askWorkers(r *http.Request, limit int, cursor string) (list []jqWor
 const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
-	list, next, err := q.askWorkers(r, limitOf(r, maxPage), placeOf(r))
+	list, next, err := q.askWorkers(r, parseLimit(r, maxPage), parsePlace(r))
 	out := page[Worker]{List: api.List[Worker]{Items: []Worker{}}, Place: next}
 	for i := range list {
 		w := &list[i]
@@ -216,7 +216,7 @@ func (x *jqJob) job() job {
 	stateName := map[string]string{"retrying": "delayed", "done": "answered", "error": "failed"}
 	j := job{created: x.Enqueued, due: x.Due, started: x.Started, finished: x.Finished, Job: api.Job{
 		ID: x.ID, Type: x.Name, State: cmp.Or(stateName[x.Status], x.Status), Priority: x.Priority, Attempts: x.Attempt, Retries: x.MaxRetry,
-		Bytes: x.Size, Reason: x.Message, Holds: x.Waits, Ahead: x.Place, Body: x.Argument, Runs: runs(x.Runs, "worker"),
+		Bytes: x.Size, Reason: x.Message, Holds: x.Waits, Ahead: x.Place, Body: x.Argument, Runs: toRuns(x.Runs, "worker"),
 	}}
 	if x.Reason == "timeout" {
 		j.Reason = strings.TrimSuffix("timeout: "+x.Message, ": ")
@@ -241,7 +241,7 @@ func (x *jqJob) job() job {
 }
 
 func (q *jq) list(r *http.Request, f *filter, state, cursor string, _ bool) (jobs []job, next string, err error) {
-	v := url.Values{"limit": {strconv.Itoa(limitOf(r, maxPage))}, "cursor": {cursor}, "status": {state}, "name": {f.typ}}
+	v := url.Values{"limit": {strconv.Itoa(parseLimit(r, maxPage))}, "cursor": {cursor}, "status": {state}, "name": {f.typ}}
 	if f.older > 0 {
 		v.Set("to", formatTime(new(time.Now().Add(-f.older))))
 	}
@@ -280,7 +280,7 @@ func (q *jq) retry(r *http.Request, _, id string) error {
 }
 
 func (q *jq) change(r *http.Request) (any, error) {
-	c, err := changeOf(r)
+	c, err := parseChange(r)
 	id := api.Name(r.PathValue("id"))
 	switch {
 	case err != nil:
@@ -300,7 +300,7 @@ const maxBulk = 10_000
 // changed.
 func (q *jq) bulk(verb string) answerFunc {
 	return func(r *http.Request) (any, error) {
-		f, count, limit, err := q.bulkOf(r)
+		f, count, limit, err := q.parseBulk(r)
 		switch {
 		case err != nil:
 			return nil, err
@@ -316,8 +316,8 @@ func (q *jq) bulk(verb string) answerFunc {
 		if f.older > 0 {
 			in["to"] = formatTime(new(time.Now().Add(-f.older)))
 		}
-		if limit > 0 && q.start != "" {
-			in["cursor"] = q.start
+		if limit > 0 && q.countStart != "" {
+			in["cursor"] = q.countStart
 		}
 		sum := func(count bool) (n int, err error) {
 			in := maps.Clone(in)
@@ -330,7 +330,7 @@ func (q *jq) bulk(verb string) answerFunc {
 					return n, err
 				}
 				if in["cursor"] == nil {
-					q.start = t.Start
+					q.countStart = t.Start
 				}
 				if n += t.Affected; t.Cursor == "" {
 					return n, nil

@@ -43,8 +43,8 @@ func setUpServerless(d *Door) {
 	d.unsupported("drain", "SIGTERM stops it gracefully, as POST /quit does", "POST /v1/drain")
 }
 
-// slsCounts holds the numbers of a type's jobs.
-type slsCounts struct {
+// serverlessCounts holds the numbers of a type's jobs.
+type serverlessCounts struct {
 	Added     uint64 `json:"added"`
 	Waiting   uint64 `json:"waiting"`
 	Deferred  uint64 `json:"deferred"`
@@ -58,21 +58,21 @@ type slsCounts struct {
 	OldestMS  int64  `json:"oldest_ms"`
 }
 
-func (c *slsCounts) ledger() api.Ledger {
+func (c *serverlessCounts) ledger() api.Ledger {
 	return api.Ledger{
 		Submitted: c.Added, Queued: c.Waiting, Delayed: c.Deferred, Running: c.Running, Answered: c.OK,
 		Failed: c.Failed + c.Abandoned, Cancelled: c.Deleted, Expired: c.Expired, Discarded: c.Aside,
 	}
 }
 
-// slsStats holds the part of serverlessd's statistics that is read.
-type slsStats struct {
-	Ledger    *slsCounts `json:"ledger"`
-	Imbalance int64      `json:"imbalance"`
+// serverlessStats holds the part of serverlessd's statistics that is read.
+type serverlessStats struct {
+	Ledger    *serverlessCounts `json:"ledger"`
+	Imbalance int64             `json:"imbalance"`
 	Types     []struct {
 		Type string  `json:"type"`
 		Lang *string `json:"lang"`
-		slsCounts
+		serverlessCounts
 	} `json:"types"`
 	AllTypes int `json:"all_types"`
 	Journal  struct {
@@ -81,7 +81,7 @@ type slsStats struct {
 	HandsOut bool `json:"handing_out"`
 }
 
-func (s *serverless) stats(r *http.Request) (l slsStats, err error) {
+func (s *serverless) stats(r *http.Request) (l serverlessStats, err error) {
 	err = s.request(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
 	return l, err
 }
@@ -125,8 +125,8 @@ func clientOf(jobtype string) string {
 	return client
 }
 
-// slsJob is a job as serverlessd reports it.
-type slsJob struct {
+// serverlessJob is a job as serverlessd reports it.
+type serverlessJob struct {
 	ID      string     `json:"id"`
 	Type    string     `json:"type"`
 	State   string     `json:"state"`
@@ -145,10 +145,10 @@ type slsJob struct {
 	Runs []run `json:"runs"`
 }
 
-func (x *slsJob) job() job {
+func (x *serverlessJob) job() job {
 	stateName := map[string]string{"waiting": "queued", "deferred": "delayed", "ok": "answered", "abandoned": "failed"}
 	j := job{created: x.Created, finished: x.Done, Job: api.Job{
-		ID: x.ID, Type: x.Type, State: cmp.Or(stateName[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: runs(x.Runs, "daemon"),
+		ID: x.ID, Type: x.Type, State: cmp.Or(stateName[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: toRuns(x.Runs, "daemon"),
 	}}
 	if x.Code != "ok" {
 		j.Reason = x.Code
@@ -175,7 +175,7 @@ func (s *serverless) list(r *http.Request, f *filter, state, after string, reaso
 	if reasons {
 		limit = 100
 	}
-	path, v := "/jobs?", url.Values{"limit": {strconv.Itoa(limitOf(r, limit))}, "last": {strconv.FormatBool(reasons)}, "state": {state}, "after": {after}}
+	path, v := "/jobs?", url.Values{"limit": {strconv.Itoa(parseLimit(r, limit))}, "last": {strconv.FormatBool(reasons)}, "state": {state}, "after": {after}}
 	client, typ, ok := strings.Cut(f.typ, "-")
 	if ok {
 		path = "/" + url.PathEscape(client) + path
@@ -184,8 +184,8 @@ func (s *serverless) list(r *http.Request, f *filter, state, after string, reaso
 		return nil, "", notFound("unknown_type", "types are named CLIENT-TYPE, not %.200q", f.typ)
 	}
 	var page struct {
-		Jobs  []slsJob `json:"jobs"`
-		After string   `json:"after"`
+		Jobs  []serverlessJob `json:"jobs"`
+		After string          `json:"after"`
 	}
 	err = s.request(r, http.MethodGet, path+v.Encode(), nil, &page)
 	for i := range page.Jobs {
@@ -200,7 +200,7 @@ func (s *serverless) list(r *http.Request, f *filter, state, after string, reaso
 // find looks for a job of any client.
 func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 	var page struct {
-		Jobs []slsJob `json:"jobs"`
+		Jobs []serverlessJob `json:"jobs"`
 	}
 	if err := s.request(r, http.MethodGet, "/jobs?id="+url.QueryEscape(id), nil, &page); err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 	}
 	x, typ := page.Jobs[0], page.Jobs[0].Type
 	client := clientOf(typ)
-	if err := s.request(r, http.MethodGet, slsPath(client, "get", id), nil, &x); err != nil {
+	if err := s.request(r, http.MethodGet, serverlessPath(client, "get", id), nil, &x); err != nil {
 		return nil, err
 	}
 	x.Type = typ
@@ -223,14 +223,14 @@ func (s *serverless) find(r *http.Request, id string, body bool) (*job, error) {
 		kind = "result"
 	}
 	var data []byte
-	err := s.request(r, http.MethodGet, slsPath(client, kind, id), nil, &data)
+	err := s.request(r, http.MethodGet, serverlessPath(client, kind, id), nil, &data)
 	if j.Body = toJSON(data); j.State == "answered" {
 		j.answerSize = len(data)
 	}
 	return &j, err
 }
 
-func slsPath(client, kind, id string) string {
+func serverlessPath(client, kind, id string) string {
 	return "/" + url.PathEscape(client) + "/job/" + kind + "/" + url.PathEscape(id)
 }
 
@@ -246,16 +246,16 @@ func (s *serverless) cancel(r *http.Request, id string, running bool) error {
 }
 
 func (s *serverless) drop(r *http.Request, typ, id string) error {
-	return s.request(r, http.MethodDelete, slsPath(clientOf(typ), "get", id), nil, nil)
+	return s.request(r, http.MethodDelete, serverlessPath(clientOf(typ), "get", id), nil, nil)
 }
 
 func (s *serverless) retry(r *http.Request, typ, id string) error {
-	return s.request(r, http.MethodPost, slsPath(clientOf(typ), "retry", id), nil, nil)
+	return s.request(r, http.MethodPost, serverlessPath(clientOf(typ), "retry", id), nil, nil)
 }
 
 // change makes a job due now.
 func (s *serverless) change(r *http.Request) (any, error) {
-	c, err := changeOf(r)
+	c, err := parseChange(r)
 	if err != nil {
 		return nil, err
 	}
@@ -267,14 +267,14 @@ func (s *serverless) change(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return struct{}{}, s.request(r, http.MethodPost, slsPath(clientOf(j.Type), "run", id), nil, nil)
+	return struct{}{}, s.request(r, http.MethodPost, serverlessPath(clientOf(j.Type), "run", id), nil, nil)
 }
 
 // bulk applies an action to each job that matches and is in one of the states, or counts them. It
 // skips jobs that have left the state meanwhile.
 func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string) error, states ...string) answerFunc {
 	return func(r *http.Request) (any, error) {
-		f, count, limit, err := s.bulkOf(r)
+		f, count, limit, err := s.parseBulk(r)
 		if err != nil {
 			return nil, err
 		}
