@@ -39,6 +39,22 @@ func TestDeleteAndRetry(t *testing.T) {
 	})
 }
 
+// TestAgeOfNoJob: jobs that were taken since they were counted do not look old.
+func TestAgeOfNoJob(t *testing.T) {
+	eachStore(t, func(t *testing.T, s Store) {
+		ingest(t, s, entry("a-x", "1"))
+		counted, err := s.Counts(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(t, s, testSysid, "a-x", 1, testTTL)
+		if err := s.Divide(t.Context(), counted); err != nil {
+			t.Fatal(err)
+		}
+		checkEqual(t, "counts", counted["a-x"], Counts{Added: 1, Waiting: 1})
+	})
+}
+
 // TestHastenMakesJobDueNow: Hasten makes a delayed job, or a job that waits for its next try, due
 // now, and keeps its number of tries. Other jobs are not changed.
 func TestHastenMakesJobDueNow(t *testing.T) {
