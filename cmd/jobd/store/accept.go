@@ -534,6 +534,12 @@ func (s *SQL) copyUncertain() map[int64]*uncertainAccept {
 // Resolve implements Store. Its read waits for a transaction that is still in progress, so its
 // answer is final.
 func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
+	select { // two at a time would return the same rows
+	case s.resolving <- struct{}{}:
+		defer func() { <-s.resolving }()
+	case <-ctx.Done():
+		return nil, &AwayError{ctx.Err()}
+	}
 	doubtful, token := s.copyUncertain(), s.Token()
 	if len(doubtful) == 0 {
 		return nil, nil

@@ -41,6 +41,7 @@ type SQL struct {
 	skipLocked  string        // " SKIP LOCKED" if the server has it
 	hasClaims   bool          // there is a companion table
 	readerSlots chan struct{} // bounds the reads for operators that run at a time
+	resolving   chan struct{} // holds a value while a Resolve runs
 
 	mu               sync.Mutex                 // guards the fields below
 	shapeRead        time.Time                  // when the table's shape was last read
@@ -125,7 +126,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{options: opt, connector: link, db: link.Open(maxConnections), readerSlots: make(chan struct{}, maxReaders), uncertainAccepts: make(map[int64]*uncertainAccept), uncertainWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{options: opt, connector: link, db: link.Open(maxConnections), readerSlots: make(chan struct{}, maxReaders), resolving: make(chan struct{}, 1), uncertainAccepts: make(map[int64]*uncertainAccept), uncertainWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {

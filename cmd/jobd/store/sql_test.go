@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gloom/bench/throwaway/mariadbtest"
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/mariadb"
 	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/config"
@@ -601,6 +602,27 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "accepted running running")
 	checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
 	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, StartedAt: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).LostRows, "map[]")
+}
+
+// TestConcurrentResolvesReturnRowsOnce: otherwise the daemon would take the row's end for its loss.
+func TestConcurrentResolvesReturnRowsOnce(t *testing.T) {
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a")
+	s := table.open(t, "d", longLease).(*SQL)
+	s.MarkDoubtful(accept(t, s, 1, "a").Rows, false)
+	defer func() { failpoint.Hook = nil }()
+	failpoint.Hook = func(point string) {
+		if point == "resolve: after commit" {
+			failpoint.Hook = nil
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if rows, err := s.Resolve(ctx); !IsAway(err) {
+				t.Errorf("%s %v", formatIDs(rows), err)
+			}
+		}
+	}
+	rows, err := s.Resolve(t.Context())
+	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), "1a <nil>\n")
 }
 
 // TestFailedAcceptKeepsClaim: a failed accept of a row that runs here, and was set back by
