@@ -397,8 +397,8 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 	var part SettleResult
 	var freedClaims []int64
 	var names []string
-	reason, _ := s.table().stderr.cutToFit(orphans.Reason, maxReason)
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
+		reason, _ := s.table().stderr.cutToFit(orphans.Reason, maxReason)
 		part, freedClaims, names = SettleResult{FailedRows: make(map[int64]string)}, nil, nil
 		claims, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
 			s.table().claims, primaryKeyHint, joinIDs(ids), o.Token, s.skipLocked))

@@ -13,8 +13,15 @@ func kindOf(err error) mariadb.Kind {
 	if n := mariadb.Number(err); n != 0 {
 		return mariadb.KindOf(n)
 	}
+	if err == errAltered {
+		return mariadb.Conflict
+	}
 	return mariadb.Away
 }
+
+// errAltered means that the transaction must be repeated, because outputs did not fit the columns, which
+// have been altered. Writing the rows twice in one transaction would run the user's triggers twice.
+var errAltered = errors.New("the columns for outputs have been altered")
 
 // errNotDeleted counts as away, as the error of an interrupted statement does.
 var errNotDeleted = errors.New("the server has interrupted a DELETE without an error")

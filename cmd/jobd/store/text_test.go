@@ -74,11 +74,13 @@ func TestOutputIsCutToPacket(t *testing.T) {
 }
 
 // TestOutputIsCutToAlteredColumn: an output is cut with a mark, or its characters replaced, also right after
-// the columns were altered.
+// the columns were altered. The user's trigger runs once for each row.
 func TestOutputIsCutToAlteredColumn(t *testing.T) {
 	table := newSQLTable(t)
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
+	table.exec(t, "CREATE TABLE ends (id INT)")
+	table.exec(t, "CREATE TRIGGER note_end AFTER UPDATE ON jobs FOR EACH ROW INSERT INTO ends SELECT NEW.id FROM DUAL WHERE NEW.status = 'done'")
 	accept(t, s, 5, "a")
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
 	long := strings.Repeat("x", 100_000)
@@ -97,6 +99,7 @@ func TestOutputIsCutToAlteredColumn(t *testing.T) {
 	table.exec(t, "ALTER TABLE jobs MODIFY stdout mediumtext CHARACTER SET latin1")
 	finish(3, "aé€Жb")
 	checkEqual(t, "in latin1", *table.read(t, 3).Stdout, "aé€?b")
+	checkEqual(t, "ends that a trigger has noted", table.queryCount(t, "SELECT COUNT(*) FROM ends"), 3)
 }
 
 func TestRefusedOutputIsShortened(t *testing.T) {

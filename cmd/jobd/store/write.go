@@ -200,7 +200,11 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	var lost map[int64]string
 	var busy []int64
 	var todo batchPlan
+	shape := s.table()
 	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
+		if now := s.table(); now != shape {
+			b.Finish, shape = s.fitFinals(b.Finish), now
+		}
 		todo = batchPlan{}
 		held, err := s.lockRows(ctx, tx, b.Token, ids)
 		if err != nil {
@@ -386,12 +390,10 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *batchPlan)
 			return err
 		}
 	}
-	altered, err := s.foundAltered(ctx, tx, t, p.finish)
-	if err == nil && altered {
-		err = s.writePlan(ctx, tx, at, &batchPlan{finish: s.fitFinals(p.finish)})
-	}
-	if err != nil {
+	if altered, err := s.foundAltered(ctx, tx, t, p.finish); err != nil {
 		return err
+	} else if altered {
+		return errAltered
 	}
 	failpoint.Reach("write: rows updated")
 	return s.deleteClaims(ctx, tx, p.freeClaims)
