@@ -388,7 +388,7 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 	for n := 1; ; n++ {
 		select {
 		case err := <-done:
-			if err == nil || reporter.answered.Load()+reporter.failed.Load() > 0 {
+			if err == nil || reporter.answered.Load()+reporter.failed.Load()+reporter.unwanted.Load() > 0 {
 				reporter.summary()
 			}
 			switch {
@@ -425,8 +425,10 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 // counts jobs.
 type workReporter struct {
 	*workCommand
-	running          atomic.Int64
-	answered, failed atomic.Int64
+	running atomic.Int64
+	// Runs that have ended: unwanted ones were stopped because their jobs were cancelled, or because
+	// they took longer than their submitter allows.
+	answered, failed, unwanted atomic.Int64
 
 	mu       sync.Mutex // guards the rest
 	brokers  map[string]*brokerState
@@ -486,6 +488,9 @@ func (t *workReporter) countRuns(h gloom.Handler) gloom.Handler {
 		switch {
 		case errors.Is(err, errGivenBack):
 			t.reportFailure(job, "was given back", err, elapsed)
+		case err != nil && context.Cause(ctx) == gloom.ErrCancelled:
+			t.unwanted.Add(1)
+			t.reportFailure(job, "was stopped", errors.New("nobody waits for it any more"), elapsed)
 		case err != nil:
 			t.failed.Add(1)
 			t.reportFailure(job, "failed", err, elapsed)
@@ -578,6 +583,9 @@ func (t *workReporter) summary() {
 	s := cli.Plural(int(t.answered.Load()), "run") + " answered"
 	if failed := t.failed.Load(); failed > 0 {
 		s += fmt.Sprintf(", %d failed", failed)
+	}
+	if unwanted := t.unwanted.Load(); unwanted > 0 {
+		s += fmt.Sprintf(", %d no longer wanted", unwanted)
 	}
 	t.notef("%s", s)
 }
