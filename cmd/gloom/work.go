@@ -74,7 +74,7 @@ A command is stopped when --timeout has passed, when its job is cancelled, and
 when the connection is lost, since the broker then gives the job to another
 worker. Its process group gets SIGTERM and, 5 seconds later, SIGKILL. If gloom
 itself is killed, or suspended (Ctrl-Z) for 13 seconds, a helper process stops
-the commands (job-guard, only on Linux).
+the commands (job-guard).
 
 Connections:
 gloom reconnects when a connection is lost. With several addresses
@@ -318,11 +318,10 @@ func (w *workCommand) run(all []string, dash int) error {
 	}
 	self := process.Self()
 	guard, err := launch.NewGuardWithGrace(fmt.Sprintf("gloom-%d-%s", self.PID, self.Start), killDelay)
-	if err == nil {
-		defer guard.Close()
-	} else if !errors.Is(err, errors.ErrUnsupported) {
+	if err != nil {
 		return err
 	}
+	defer guard.Close()
 	kill := make(chan struct{})
 	c := &command{
 		guard: guard, args: args, unsafeTemplate: w.unsafeTemplate, timeout: w.timeout, input: w.input, output: w.output,
@@ -345,11 +344,9 @@ func (w *workCommand) run(all []string, dash int) error {
 	if !w.servesSeveral() {
 		worker.Type, worker.Types = w.types[0], nil
 	}
-	if guard != nil {
-		done := make(chan struct{})
-		defer close(done)
-		go keepAlive(guard, done)
-	}
+	done := make(chan struct{})
+	defer close(done)
+	go keepAlive(guard, done)
 	return w.serve(worker, c, kill, reporter)
 }
 

@@ -6,6 +6,9 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ID identifies the boot of this host. It is "" where the boot has no known id.
@@ -23,3 +26,10 @@ var ClockID = sync.OnceValue(func() string {
 	timeNamespace, _ := os.Readlink("/proc/self/ns/time") // each time namespace has its own time
 	return ID() + " " + timeNamespace
 })
+
+// Since returns the time since the boot of this host, including suspends.
+func Since() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+	return time.Duration(t.Nano())
+}

@@ -45,7 +45,7 @@ type Command struct {
 	WatchGroup bool
 
 	User   *syscall.Credential // nil is this program's own
-	Limits []Limit             // on Linux
+	Limits []Limit
 }
 
 // Limit is a limit that holds for a process and for each of its descendants.
