@@ -4,7 +4,7 @@ package wire
 // whatever their values.
 type Key uint8
 
-// The keys, of requests and replies alike.
+// Requests and replies have these keys.
 const (
 	KeyAction Key = iota
 	KeyID

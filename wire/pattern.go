@@ -4,8 +4,8 @@ import "strings"
 
 // Pattern is a name in which * stands for any number of characters, including none.
 type Pattern struct {
-	// prefix and suffix are the parts before the first * and after the last one, middle has the
-	// parts in between. Without a *, prefix is the whole name.
+	// prefix is the part before the first *, suffix the part after the last one, and middle the
+	// text in between. Without a *, prefix is the whole name.
 	prefix, middle, suffix string
 	hasStar                bool
 	minLen                 int // the length in bytes of the shortest value that can match

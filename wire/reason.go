@@ -10,7 +10,7 @@ import (
 // maxQuoted is how many bytes of an invalid value a reason repeats.
 const maxQuoted = 64
 
-// quoteShort returns an invalid value as reasons show it: as it was sent, but shortened and in valid
+// quoteShort returns an invalid value as reasons show it: verbatim, but shortened and as valid
 // UTF-8.
 func quoteShort(raw []byte) string {
 	if len(raw) <= maxQuoted {

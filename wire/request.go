@@ -1,6 +1,6 @@
 package wire
 
-// Port is the port of the broker that a frame arrived on.
+// Port is one of the two ports of a broker.
 type Port uint8
 
 const (
@@ -90,8 +90,8 @@ func lookupVerb(action []byte) Verb {
 	return 0
 }
 
-// The limits of integers and lists. Ranges of integers begin at 0 if no minimum is given here;
-// lists have at least one element.
+// These are the limits of integers and lists. Ranges of integers begin at 0 if no minimum is given
+// here; lists have at least one element.
 const (
 	MaxDurationMS  = 31_536_000_000 // a year: delay_ms, timeout_ms, expires_ms, age_ms
 	MaxBackoffMS   = 86_400_000     // a day

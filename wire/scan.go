@@ -36,7 +36,7 @@ func (e *Envelope) Scan(payload []byte) *Error {
 }
 
 // CheckBody returns why the broker would refuse text as a message's body, or nil. A body must be
-// one JSON value, in UTF-8, and not nested too deep. key is named in the error.
+// one JSON value, in UTF-8, and not nested too deep. The error names key.
 func CheckBody(key string, text []byte) *Error {
 	var e Envelope
 	at, flags := e.skipValue(text, skipSpace(text, 0), 1)

@@ -14,9 +14,8 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// Bits for what skipString has seen. sawEscape says that the string has an escape. Any bit of
-// sawNonASCII says that there is a byte above 0x7f in the string or among the seven bytes after
-// it.
+// skipString returns these bits. sawEscape says that the string has an escape. Any bit of
+// sawNonASCII says that there is a byte above 0x7f in the string or among the seven bytes after it.
 const (
 	sawEscape   = 1
 	sawNonASCII = highBits

@@ -27,13 +27,13 @@ type API struct {
 	log zerolog.Logger
 	mux *http.ServeMux
 	// buildMu is held while a piece of a long answer or of a long change is made, but not while
-	// that piece is written. So all operators together use one processor and leave the others to
+	// that piece is written. Thus all operators together use one processor and leave the others to
 	// jobs.
 	buildMu     sync.Mutex
 	snapshot    snapshot
 	figureBytes figureBytes
 	moments     moments.Ring
-	// openStreams are the open streams of events.
+	// openStreams counts the open event streams.
 	openStreams atomic.Int64
 	// submitBytes bounds the bytes of jobs that are being received.
 	submitBytes *semaphore.Weighted

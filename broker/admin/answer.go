@@ -68,8 +68,8 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// replyWith sends v, an object, with one more key whose value is sent verbatim. If the
-// answer would be too long, it sends v without that key.
+// replyWith sends the object v with one more key, whose value is sent verbatim. If the answer would
+// be too long, it sends v without that key.
 func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
 	data, err := marshalIndented(v, "")
 	if err != nil {
@@ -102,7 +102,7 @@ type array struct {
 	items     int
 }
 
-// begin appends the text that precedes the array and begins the array; close ends it.
+// begin appends the text that precedes the array and begins the array; end ends it.
 func (a *array) begin(head string) {
 	a.buf = append(append(a.buf, head...), '[')
 	a.items = 0
@@ -152,8 +152,8 @@ func (a *array) send(w io.Writer) error {
 	return err
 }
 
-// maxLooks bounds the queries of the core for one page of a listing. After that the page ends,
-// even with few items or no item. One query takes a tenth of a millisecond.
+// maxLooks bounds the core queries for one page of a listing. After that the page ends, even with
+// few items or no item. One query takes a tenth of a millisecond.
 const maxLooks = 1024
 
 // answerListing answers with the requested page of a listing. It gets the items from read, which returns

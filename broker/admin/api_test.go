@@ -427,14 +427,14 @@ func TestOneTypeTooManyIsRefused(t *testing.T) {
 func TestForgetUnservedType(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s := b.AddSubmitter()
-		worker = b.AddWorker()
-		b.Submit(now, s, &broker.Submission{ID: []byte("dead"), Type: []byte("mial"), Body: []byte("1"), Detach: true})
-		b.Submit(now, s, &broker.Submission{ID: []byte("kept"), Type: []byte("mial"), Body: []byte("1"), Keep: time.Hour})
-		b.RemovePeer(now, s)
-		b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("other"), Type: []byte("mail"), Body: []byte("1")})
-		b.Join(now, worker, &broker.JoinRequest{Type: []byte("mial")})
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s := core.AddSubmitter()
+		worker = core.AddWorker()
+		core.Submit(now, s, &broker.Submission{ID: []byte("dead"), Type: []byte("mial"), Body: []byte("1"), Detach: true})
+		core.Submit(now, s, &broker.Submission{ID: []byte("kept"), Type: []byte("mial"), Body: []byte("1"), Keep: time.Hour})
+		core.RemovePeer(now, s)
+		core.Submit(now, core.AddSubmitter(), &broker.Submission{ID: []byte("other"), Type: []byte("mail"), Body: []byte("1")})
+		core.Join(now, worker, &broker.JoinRequest{Type: []byte("mial")})
 		return nil
 	})
 	refused := func(path, code, why string) {
@@ -445,11 +445,11 @@ func TestForgetUnservedType(t *testing.T) {
 	}
 	refused("", "in_use", "workers serve it")
 	refused("?jobs=true", "in_use", "workers serve it, 1 job is running")
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		b.Fail(now, worker, &broker.Failure{Reason: "no", NoRetry: true, Delay: -1})
-		b.Respond(now, worker, nil, []byte("1"), false)
-		b.RemovePeer(now, worker)
-		return b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("waits"), Type: []byte("mial"), Body: []byte("1"), Delay: time.Hour})
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		core.Fail(now, worker, &broker.Failure{Reason: "no", NoRetry: true, Delay: -1})
+		core.Respond(now, worker, nil, []byte("1"), false)
+		core.RemovePeer(now, worker)
+		return core.Submit(now, core.AddSubmitter(), &broker.Submission{ID: []byte("waits"), Type: []byte("mial"), Body: []byte("1"), Delay: time.Hour})
 	})
 	refused("", "not_empty", "1 job is waiting, 1 failed job is kept, 1 outcome is kept; ?jobs=true")
 	w.call("DELETE", "/v1/types/mial?jobs=maybe", "", 400)

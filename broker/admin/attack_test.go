@@ -34,13 +34,13 @@ func residentBytes(t *testing.T) int64 {
 
 // makeDeadLetter makes a failed job with a body.
 func makeDeadLetter(w *world, id string, body []byte) {
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s, k := b.AddSubmitter(), b.AddWorker()
-		b.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Detach: true})
-		b.Join(now, k, &broker.JoinRequest{Type: []byte("t")})
-		b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
-		b.RemovePeer(now, k)
-		b.RemovePeer(now, s)
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s, k := core.AddSubmitter(), core.AddWorker()
+		core.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Detach: true})
+		core.Join(now, k, &broker.JoinRequest{Type: []byte("t")})
+		core.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
+		core.RemovePeer(now, k)
+		core.RemovePeer(now, s)
 		return nil
 	})
 }
@@ -90,13 +90,13 @@ func TestLongListingCanBeContinued(t *testing.T) {
 	w := start(t, nil)
 	id := func(n int) []byte { return fmt.Appendf(nil, "%s%06d", strings.Repeat("x", 1018), n) }
 	typ := bytes.Repeat([]byte("t"), 1024)
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s := b.AddSubmitter()
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s := core.AddSubmitter()
 		for i := range workers {
-			k := b.AddWorker()
-			b.Join(now, k, &broker.JoinRequest{Type: typ, Prefetch: each})
+			k := core.AddWorker()
+			core.Join(now, k, &broker.JoinRequest{Type: typ, Prefetch: each})
 			for j := range each {
-				b.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: typ, Body: []byte("1"), NoAck: true})
+				core.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: typ, Body: []byte("1"), NoAck: true})
 			}
 		}
 		return nil

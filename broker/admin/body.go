@@ -61,7 +61,7 @@ func parseObject(data []byte, keys ...string) (body, error) {
 
 var wholeNumber = regexp.MustCompile(`^-?[0-9]+$`)
 
-// integer reads a key; if it is absent, the result is def.
+// integer reads an integer; if the key is absent, the result is def.
 func (b body) integer(key string, low, high, def int64) (int64, error) {
 	v, ok := b[key]
 	if !ok {
@@ -77,8 +77,8 @@ func (b body) integer(key string, low, high, def int64) (int64, error) {
 	return n, nil
 }
 
-// rateAndBurst reads rate and burst; an absent one is 0. minBurst is the smallest burst
-// allowed; if it is above 0, the rate must be above 0, too.
+// rateAndBurst reads rate and burst; each of them is 0 if it is absent. minBurst is the smallest
+// burst allowed; if it is above 0, the rate must be above 0, too.
 func (b body) rateAndBurst(minBurst int64) (rate float64, burst int64, err error) {
 	if v, ok := b["rate"]; ok {
 		want := "a number from 0 to %g"
@@ -100,7 +100,7 @@ func (b body) rateAndBurst(minBurst int64) (rate float64, burst int64, err error
 	return rate, burst, err
 }
 
-// boolean reads a required key.
+// boolean reads a required key that is true or false.
 func (b body) boolean(key string) (bool, error) {
 	v, ok := b[key]
 	switch {

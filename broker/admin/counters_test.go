@@ -74,17 +74,17 @@ func TestCountersMonotonic(t *testing.T) {
 
 // runJob submits a job, runs it, and disconnects both peers.
 func runJob(w *world, id int, name string, fails bool) {
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s, k := b.AddSubmitter(), b.AddWorker()
-		b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, id), Type: []byte(name), Body: []byte("1"), Detach: true})
-		b.Join(now, k, &broker.JoinRequest{Type: []byte(name)})
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s, k := core.AddSubmitter(), core.AddWorker()
+		core.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, id), Type: []byte(name), Body: []byte("1"), Detach: true})
+		core.Join(now, k, &broker.JoinRequest{Type: []byte(name)})
 		if fails {
-			b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
+			core.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
 		} else {
-			b.Respond(now, k, nil, []byte("1"), false)
+			core.Respond(now, k, nil, []byte("1"), false)
 		}
-		b.RemovePeer(now, k)
-		b.RemovePeer(now, s)
+		core.RemovePeer(now, k)
+		core.RemovePeer(now, s)
 		return nil
 	})
 }

@@ -21,32 +21,32 @@ func apiDeadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	}
 }
 
-func (a *API) findLetters(typ []byte, from, limit int, q *broker.LetterFilter) (letters []*broker.DeadLetter, next int) {
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { letters, next = b.DeadLetters(now, typ, from, limit, q) })
+func (a *API) findLetters(typ []byte, from, limit int, filter *broker.LetterFilter) (letters []*broker.DeadLetter, next int) {
+	a.srv.Hub().View(func(core *broker.Broker, now int64) { letters, next = core.DeadLetters(now, typ, from, limit, filter) })
 	return letters, next
 }
 
-// letterKeys are the keys of a filter of failed jobs.
+// letterKeys are the keys of a failed-job filter.
 var letterKeys = []string{"id", "reason", "older"}
 
-func letterFilter(v url.Values) (*broker.LetterFilter, error) {
-	older, err := intParam(v, "older", wire.MaxDurationMS)
-	q := &broker.LetterFilter{ID: v.Get("id"), MinTimeSinceFailure: time.Duration(older) * time.Millisecond}
-	if part := v.Get("reason"); part != "" {
-		q.Reason = func(r *broker.Reason) bool { return strings.Contains(wording.Reason(r), part) }
+func letterFilter(query url.Values) (*broker.LetterFilter, error) {
+	older, err := intParam(query, "older", wire.MaxDurationMS)
+	filter := &broker.LetterFilter{ID: query.Get("id"), MinTimeSinceFailure: time.Duration(older) * time.Millisecond}
+	if part := query.Get("reason"); part != "" {
+		filter.Reason = func(r *broker.Reason) bool { return strings.Contains(wording.Reason(r), part) }
 	}
-	return q, err
+	return filter, err
 }
 
 // getDead lists the matching failed jobs of a type, latest first, without bodies.
 func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
-	n := nameIn(r, "type")
-	q, err := letterFilter(r.URL.Query())
+	name := nameIn(r, "type")
+	filter, err := letterFilter(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.DeadJob, next int) {
-		found, next := a.findLetters(n, from, limit, q)
+		found, next := a.findLetters(name, from, limit, filter)
 		now := a.srv.Hub().Now()
 		for _, l := range found {
 			items = append(items, apiDeadJob(l, now))
@@ -67,8 +67,8 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	var types [][]byte
 	h := a.srv.Hub()
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
-		h.View(func(b *broker.Broker, _ int64) {
-			from = b.Types(from, math.MaxInt, func(t *broker.TypeInfo, _ *broker.TypeStats) {
+		h.View(func(core *broker.Broker, _ int64) {
+			from = core.Types(from, math.MaxInt, func(t *broker.TypeInfo, _ *broker.TypeStats) {
 				if t.DeadLetters > 0 {
 					types = append(types, t.Name)
 				}
@@ -94,7 +94,7 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 // requestedLetter returns the failed job with the given number or, without a number, the oldest one
 // with the id.
 func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err error) {
-	n := nameIn(r, "type")
+	name := nameIn(r, "type")
 	id := nameIn(r, "id")
 	no, err := intParam(r.URL.Query(), "no", math.MaxInt-1)
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err e
 	}
 	for more := true; more && r.Context().Err() == nil; more = no == 0 && from >= 0 {
 		var found []*broker.DeadLetter
-		found, from = a.findLetters(n, from, limit, nil)
+		found, from = a.findLetters(name, from, limit, nil)
 		for _, l := range found {
 			if bytes.Equal(l.ID, id) && (no == 0 || l.Number == int(no)) {
 				letter = l
@@ -142,8 +142,8 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	}
 	var code broker.Code
 	var reason broker.Reason
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
-		effects, code, reason = b.ResubmitLetter(now, l.Type, l.ID, l.Number)
+	a.srv.Hub().Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
+		effects, code, reason = core.ResubmitLetter(now, l.Type, l.ID, l.Number)
 		return effects
 	})
 	switch code {
@@ -166,8 +166,8 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var found bool
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
-		effects, found = b.DropLetter(now, l.Type, l.ID, l.Number)
+	a.srv.Hub().Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
+		effects, found = core.DropLetter(now, l.Type, l.ID, l.Number)
 		return effects
 	})
 	if !found {
@@ -189,29 +189,29 @@ func (a *API) discardAllDead(w http.ResponseWriter, r *http.Request) error {
 
 // walkDead retries or discards the matching failed jobs of a type.
 func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resubmit bool) error {
-	n := nameIn(r, "type")
-	v, limit, err := readSelection(r, letterKeys...)
+	name := nameIn(r, "type")
+	query, limit, err := readSelection(r, letterKeys...)
 	if err != nil {
 		return err
 	}
-	q, err := letterFilter(v)
+	filter, err := letterFilter(query)
 	if err != nil {
 		return err
 	}
 	allowLongAnswer(w)
-	return a.handleMany(w, r, verb, v, func() (count int) {
+	return a.handleMany(w, r, verb, query, func() (count int) {
 		for from := 0; from >= 0 && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			found, from = a.findLetters(n, from, math.MaxInt, q)
+			found, from = a.findLetters(name, from, math.MaxInt, filter)
 			count += len(found)
 		}
 		return count
 	}, func(out *api.Many) {
-		walk := broker.LetterWalk{LetterFilter: *q, Limit: limit}
+		walk := broker.LetterWalk{LetterFilter: *filter, Limit: limit}
 		for more := true; more && r.Context().Err() == nil; {
 			a.withBuildLock(func() {
-				a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
-					effects, more = b.WalkLetters(now, n, &walk, resubmit)
+				a.srv.Hub().Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
+					effects, more = core.WalkLetters(now, name, &walk, resubmit)
 					return effects
 				})
 			})

@@ -15,7 +15,7 @@ import (
 	"gloom/wire"
 )
 
-// endedKeys are the keys that only a filter of ended jobs may have.
+// endedKeys are the keys that only an ended-job filter may have.
 var endedKeys = []string{"outcome", "since"}
 
 // timeline converts times of the hub's clock to wall-clock times.
@@ -29,44 +29,44 @@ func (t timeline) formatAt(clock int64) string {
 
 func (a *API) apiRuns(t timeline, runs []broker.RunInfo) (out []api.Run) {
 	for i := range runs {
-		x := &runs[i]
+		run := &runs[i]
 		out = append(out, api.Run{
-			N: x.Run, Worker: a.apiPeer(x.Worker, x.Broker), StartedAt: t.formatAt(x.StartedAt), RanMS: (x.EndedAt - x.StartedAt) / 1e6,
-			Outcome: x.EndKind.String(), Error: wording.Reason(&x.Reason), BrokerLost: x.BrokerLost,
+			N: run.Run, Worker: a.apiPeer(run.Worker, run.Broker), StartedAt: t.formatAt(run.StartedAt), RanMS: (run.EndedAt - run.StartedAt) / 1e6,
+			Outcome: run.EndKind.String(), Error: wording.Reason(&run.Reason), BrokerLost: run.BrokerLost,
 		})
 	}
 	return out
 }
 
-func apiEnd(t timeline, x *broker.EndedInfo) api.End {
+func apiEnd(t timeline, ended *broker.EndedInfo) api.End {
 	e := api.End{
-		SubmittedAt: t.formatAt(x.SubmittedAt), EndedAt: t.formatAt(x.EndedAt), WaitedMS: (x.EndedAt - x.SubmittedAt) / 1e6,
-		Size: x.Size, AnswerSize: x.AnswerSize,
+		SubmittedAt: t.formatAt(ended.SubmittedAt), EndedAt: t.formatAt(ended.EndedAt), WaitedMS: (ended.EndedAt - ended.SubmittedAt) / 1e6,
+		Size: ended.Size, AnswerSize: ended.AnswerSize,
 	}
-	if x.StartedAt >= 0 {
-		started := t.formatAt(x.StartedAt)
-		e.StartedAt, e.WaitedMS, e.RanMS = &started, (x.StartedAt-x.SubmittedAt)/1e6, (x.EndedAt-x.StartedAt)/1e6
+	if ended.StartedAt >= 0 {
+		started := t.formatAt(ended.StartedAt)
+		e.StartedAt, e.WaitedMS, e.RanMS = &started, (ended.StartedAt-ended.SubmittedAt)/1e6, (ended.EndedAt-ended.StartedAt)/1e6
 	}
 	return e
 }
 
-func (a *API) apiEnded(t timeline, x *broker.EndedInfo) api.Ended {
+func (a *API) apiEnded(t timeline, ended *broker.EndedInfo) api.Ended {
 	return api.Ended{
-		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: "ended", Groups: stringsOf(x.Groups), Submitter: a.apiPeer(x.Submitter, ""),
-		Outcome: x.EndKind.String(), Reason: wording.Reason(&x.Reason), Attempts: x.Attempts, End: apiEnd(t, x),
+		ID: wire.Value(ended.ID), Type: wire.Value(ended.Type), State: "ended", Groups: stringsOf(ended.Groups), Submitter: a.apiPeer(ended.Submitter, ""),
+		Outcome: ended.EndKind.String(), Reason: wording.Reason(&ended.Reason), Attempts: ended.Attempts, End: apiEnd(t, ended),
 	}
 }
 
-// endedFilter converts a filter from a request to a filter of ended jobs.
-func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error) {
-	out := &broker.EndedFilter{Type: q.Type, Group: q.Group, IDPart: q.ID, Submitter: q.Submitter, Worker: q.Worker, EndKind: v.Get("outcome")}
+// endedFilter turns a request's filter into an ended-job filter.
+func endedFilter(filter *broker.JobFilter, query url.Values) (*broker.EndedFilter, error) {
+	out := &broker.EndedFilter{Type: filter.Type, Group: filter.Group, IDPart: filter.ID, Submitter: filter.Submitter, Worker: filter.Worker, EndKind: query.Get("outcome")}
 	if out.EndKind != "" && !slices.Contains(broker.JobEnds, out.EndKind) {
 		return nil, apiError(http.StatusBadRequest, "invalid_value", "outcome must be one of %s, got %.64q", strings.Join(broker.JobEnds, ", "), out.EndKind)
 	}
-	if v.Get("older") != "" {
+	if query.Get("older") != "" {
 		return nil, apiError(http.StatusBadRequest, "invalid_value", "older is not for ended jobs; since bounds how long ago they ended")
 	}
-	since := v.Get("since")
+	since := query.Get("since")
 	if since == "" {
 		return out, nil
 	}
@@ -83,17 +83,17 @@ func endedFilter(q *broker.JobFilter, v url.Values) (*broker.EndedFilter, error)
 }
 
 // listEnded lists the jobs that have ended, the latest end first.
-func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedFilter) error {
+func (a *API) listEnded(w http.ResponseWriter, r *http.Request, filter *broker.EndedFilter) error {
 	first := true
 	return answerListing(a, w, r, "cursor", func(from, limit int) (items []api.Ended, next int) {
 		var found []broker.EndedInfo
 		var t timeline
-		a.srv.Hub().View(func(b *broker.Broker, now int64) {
+		a.srv.Hub().View(func(core *broker.Broker, now int64) {
 			after := int64(from)
 			if first { // the first position is the client's cursor
-				after, first = b.ValidPosition(after), false
+				after, first = core.ValidPosition(after), false
 			}
-			found, after = b.Ended(now, after, limit, q)
+			found, after = core.Ended(now, after, limit, filter)
 			t, next = timelineAt(now), int(after)
 		})
 		for i := range found {
@@ -104,28 +104,28 @@ func (a *API) listEnded(w http.ResponseWriter, r *http.Request, q *broker.EndedF
 }
 
 // findEnded returns the latest ended job with an id in the history.
-func (a *API) findEnded(r *http.Request, id []byte) (x broker.EndedInfo, t timeline, ok bool) {
+func (a *API) findEnded(r *http.Request, id []byte) (ended broker.EndedInfo, t timeline, ok bool) {
 	for from := int64(0); from >= 0 && !ok && r.Context().Err() == nil; {
 		var found []broker.EndedInfo
 		a.withBuildLock(func() {
-			a.srv.Hub().View(func(b *broker.Broker, now int64) {
-				found, from = b.Ended(now, from, 1, &broker.EndedFilter{ID: id})
+			a.srv.Hub().View(func(core *broker.Broker, now int64) {
+				found, from = core.Ended(now, from, 1, &broker.EndedFilter{ID: id})
 				t = timelineAt(now)
 			})
 		})
 		if ok = len(found) > 0; ok {
-			x = found[0]
+			ended = found[0]
 		}
 	}
-	return x, t, ok
+	return ended, t, ok
 }
 
-// forgottenError returns the error that no job has this id, which says how far back the history
+// forgottenError returns the error that no job has this id. The error says how far back the history
 // reaches.
 func (a *API) forgottenError(id []byte) error {
 	var back time.Duration
 	var complete bool
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { back, complete = b.HistorySpan(now) })
+	a.srv.Hub().View(func(core *broker.Broker, now int64) { back, complete = core.HistorySpan(now) })
 	reach := fmt.Sprintf("the history reaches back %v (--history %.4gMiB)", back.Round(time.Second), float64(a.srv.Options().History)/(1<<20))
 	switch {
 	case a.srv.Options().History == 0:

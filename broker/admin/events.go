@@ -35,21 +35,21 @@ func (a *API) encodeSnapshot(snap *snapshot) []byte {
 			Ledger: snap.total.Ledger, Rates: snap.total.Rates, Oldest: snap.total.OldestSeconds,
 			Wait: snap.stats.Wait.Buckets[:], Run: snap.stats.Run.Buckets[:], Top: []api.Type{},
 		}
-		a.srv.Hub().View(func(b *broker.Broker, _ int64) {
-			total := b.Totals()
+		a.srv.Hub().View(func(core *broker.Broker, _ int64) {
+			total := core.Totals()
 			v.Imbalance = total.Imbalance()
-			v.Submitters, v.Workers = b.Peers()
-			v.Groups, v.MemoryBytes = b.GroupCount(), b.Memory().Total()
-			v.Jobs, _ = b.Load()
+			v.Submitters, v.Workers = core.Peers()
+			v.Groups, v.MemoryBytes = core.GroupCount(), core.Memory().Total()
+			v.Jobs, _ = core.Load()
 		})
-		m := a.srv.Hub().Memory()
+		hubMemory := a.srv.Hub().Memory()
 		v.Conns = a.srv.Counts().Conns
-		v.MemoryBytes += m.Total() + a.figureBytes.total()
-		v.UnreadBytes = m.Unread
+		v.MemoryBytes += hubMemory.Total() + a.figureBytes.total()
+		v.UnreadBytes = hubMemory.Unread
 		v.FailedHour = snap.dayRates.total.shortSteps.failedJobs(int(time.Hour/time.Minute), snap.dayRates.total)
 		v.Findings = snap.findings.List(finding.Query{Fold: true}, maxEventFindings)
-		for _, x := range snap.busiest(maxEventTypes) {
-			v.Top = append(v.Top, x.Type)
+		for _, row := range snap.busiest(maxEventTypes) {
+			v.Top = append(v.Top, row.Type)
 		}
 		snap.encoded, _ = json.Marshal(&v)
 		snap.encodedAt = snap.takenAt
@@ -91,7 +91,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	for {
 		var data []byte
-		a.withSnapshot(func(w *snapshot) { data = a.encodeSnapshot(w) })
+		a.withSnapshot(func(snap *snapshot) { data = a.encodeSnapshot(snap) })
 		if time.Since(judged) >= keepAlivePeriod {
 			if _, err := a.checkAccess(r); err != nil {
 				return nil // the client's token was revoked
@@ -120,28 +120,28 @@ func sendEvent(w http.ResponseWriter, ctl *http.ResponseController, event string
 	return err == nil && ctl.Flush() == nil
 }
 
-// getSortedTypes answers with the matching types, sorted. Its cursor is a position in the sorted
-// list, which changes over time.
+// getSortedTypes answers with the sorted list of the matching types. Its cursor is a position in
+// that list, which changes over time.
 func (a *API) getSortedTypes(w http.ResponseWriter, r *http.Request) error {
 	from, limit, err := pageParams(r)
 	if err != nil {
 		return err
 	}
-	q := r.URL.Query()
-	o := typeOrder{filter: strings.ToLower(q.Get("filter"))}
-	o.key, o.reverse = strings.CutPrefix(q.Get("sort"), "-")
+	query := r.URL.Query()
+	o := typeOrder{filter: strings.ToLower(query.Get("filter"))}
+	o.key, o.reverse = strings.CutPrefix(query.Get("sort"), "-")
 	o.key = cmp.Or(o.key, "type")
 	if typeSortKeys[o.key] == nil {
-		return apiError(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the reverse order, got %.64q", orderNames, q.Get("sort"))
+		return apiError(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the reverse order, got %.64q", orderNames, query.Get("sort"))
 	}
 	out, count := api.TypeList{}, 0
 	out.Items, out.Count = []api.Type{}, &count
-	a.withSnapshot(func(w *snapshot) {
-		found := w.sorted(o)
+	a.withSnapshot(func(snap *snapshot) {
+		found := snap.sorted(o)
 		count = len(found)
 		from = min(from, count)
-		for _, x := range found[from:min(from+limit, count)] {
-			out.Items = append(out.Items, x.clone())
+		for _, row := range found[from:min(from+limit, count)] {
+			out.Items = append(out.Items, row.clone())
 		}
 	})
 	if next := from + limit; next < count {

@@ -18,7 +18,7 @@ const (
 	// maxSuspectGroups, maxSuspectClients and maxSuspectTypes bound how many groups, clients and
 	// types are examined more closely.
 	maxSuspectGroups, maxSuspectClients, maxSuspectTypes = 1024, 64, 16
-	// minLostWorkers is the number of lost workers from which a job is reported.
+	// minLostWorkers is the smallest number of lost workers for which a job is reported.
 	minLostWorkers = 3
 	// comparedReasons is how many failed jobs of a type are compared.
 	comparedReasons = 16
@@ -31,9 +31,9 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var found api.Findings
-	q := r.URL.Query()
-	a.withSnapshot(func(w *snapshot) {
-		found = w.findings.List(finding.Query{Subject: q.Get("subject"), Cause: q.Get("cause")}, limit)
+	query := r.URL.Query()
+	a.withSnapshot(func(snap *snapshot) {
+		found = snap.findings.List(finding.Query{Subject: query.Get("subject"), Cause: query.Get("cause")}, limit)
 	})
 	reply(w, http.StatusOK, found)
 	return nil
@@ -41,44 +41,44 @@ func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
 
 // updateFindings derives the findings of the snapshot that was just taken.
 func (a *API) updateFindings(snap *snapshot) {
-	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Hub().Memory()
+	opt, h, counts, hubMemory := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Hub().Memory()
 	b := findings.Broker{
 		Now: snap.takenAt, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.LagForFindings),
-		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.UnauthorizedRequests, RefusedConns: n.RefusedConns,
-		AcceptErrors: n.AcceptErrors,
+		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: counts.UnauthorizedRequests, RefusedConns: counts.RefusedConns,
+		AcceptErrors: counts.AcceptErrors,
 		MaxTypeJobs:  int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}
 	b.Certificate, b.CertificateInvalid = a.srv.CertificateWarning(snap.takenAt)
 	if f := a.srv.Fleet(); f != nil {
-		x := f.Health()
+		health := f.Health()
 		b.Fleet = &findings.Fleet{
-			Away: x.Away, Why: x.Why, Since: x.Since, NameTaken: x.NameTaken, BrokersUp: x.UpBrokers, LostBrokers: x.LostBrokers, OtherVersions: x.OtherVersions,
+			Away: health.Away, Why: health.Why, Since: health.Since, NameTaken: health.NameTaken, BrokersUp: health.UpBrokers, LostBrokers: health.LostBrokers, OtherVersions: health.OtherVersions,
 			LostServing: func(typ string) []string { return f.LostBrokers(wire.Canonical(nil, typ)) },
 		}
 	}
 	var jobs, bytes, types, groups, dead, memory int64
-	h.View(func(c *broker.Broker, _ int64) {
-		total := c.Totals()
+	h.View(func(core *broker.Broker, _ int64) {
+		total := core.Totals()
 		b.Imbalance = total.Imbalance()
-		jobs, bytes = c.Load()
-		_, dead = c.LetterCount()
-		types, groups, memory = int64(c.TypesInUse()), int64(c.GroupCount()), c.Memory().Total()
+		jobs, bytes = core.Load()
+		_, dead = core.LetterCount()
+		types, groups, memory = int64(core.TypesInUse()), int64(core.GroupCount()), core.Memory().Total()
 	})
 	b.Limits = []findings.Limit{
 		{Name: "max-jobs", Used: jobs, Max: int64(opt.MaxJobs)},
 		{Name: "max-bytes", Used: bytes, Max: opt.MaxBytes, IsBytes: true},
 		{Name: "max-types", Used: types, Max: int64(opt.MaxTypes)},
 		{Name: "max-groups", Used: groups, Max: int64(opt.MaxGroups)},
-		{Name: "max-conns", Used: n.Conns, Max: int64(a.srv.MaxConns())},
-		{Name: "max-memory", Used: memory + m.Total() + a.figureBytes.total(), Max: opt.MaxMemory, IsBytes: true},
-		{Name: "max-inbound", Used: n.InboundBytes, Max: opt.MaxInbound, IsBytes: true},
-		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, IsBytes: true},
+		{Name: "max-conns", Used: counts.Conns, Max: int64(a.srv.MaxConns())},
+		{Name: "max-memory", Used: memory + hubMemory.Total() + a.figureBytes.total(), Max: opt.MaxMemory, IsBytes: true},
+		{Name: "max-inbound", Used: counts.InboundBytes, Max: opt.MaxInbound, IsBytes: true},
+		{Name: "max-unread", Used: hubMemory.Unread, Max: opt.MaxUnread, IsBytes: true},
 		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, IsBytes: true, RefusesNothing: true},
 	}
 	held := 0
-	for _, x := range snap.rows {
-		held += x.figures.HeldJobs
+	for _, row := range snap.rows {
+		held += row.figures.HeldJobs
 	}
 	if held > 0 {
 		l := broker.GroupLook{Limit: maxSuspectGroups, OnlyShut: true}
@@ -87,13 +87,13 @@ func (a *API) updateFindings(snap *snapshot) {
 			b.Groups = append(b.Groups, apiGroup(&g))
 		}
 	}
-	b.Clients = a.clientsNearLimit(&b, m.Unread, jobs, bytes)
+	b.Clients = a.clientsNearLimit(&b, hubMemory.Unread, jobs, bytes)
 	a.updateLosses(snap)
 	reasons := maxSuspectTypes
 	b.Types = func(yield func(*findings.Type) bool) {
-		for _, x := range snap.rows {
-			t := &x.figures
-			t.Figures, t.Rates = &x.Type, &x.rates
+		for _, row := range snap.rows {
+			t := &row.figures
+			t.Figures, t.Rates = &row.Type, &row.rates
 			if t.SameReason, t.RecentFailures = 0, 0; reasons > 0 && t.IsFailing(snap.takenAt) {
 				reasons--
 				a.recordSameReason(t)
@@ -121,7 +121,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 		return &findings.Client{}
 	}
 	var stalled []broker.WorkerInfo
-	h.View(func(c *broker.Broker, _ int64) { stalled = c.StalledWorkers(maxSuspectClients) })
+	h.View(func(core *broker.Broker, _ int64) { stalled = core.StalledWorkers(maxSuspectClients) })
 	for i := range stalled {
 		client(stalled[i].Peer).Overdue = stalled[i].Overdue
 	}
@@ -135,7 +135,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	if nearLimit(jobs, b.MaxSubmitterJobs) || nearLimit(bytes, b.MaxSubmitterBytes) {
 		for from := 0; from >= 0; {
 			var found []broker.SubmitterInfo
-			h.View(func(c *broker.Broker, _ int64) { found, from = c.Submitters(nil, from, itemsPerLook) })
+			h.View(func(core *broker.Broker, _ int64) { found, from = core.Submitters(nil, from, itemsPerLook) })
 			for _, s := range found {
 				if nearLimit(int64(s.Jobs), b.MaxSubmitterJobs) || nearLimit(s.Bytes, b.MaxSubmitterBytes) {
 					x := client(s.Peer)
@@ -154,18 +154,18 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 // updateLosses records the jobs that workers were running when they were lost.
 func (a *API) updateLosses(snap *snapshot) {
 	failed := false
-	for _, x := range snap.rows {
-		x.figures.LostJob, x.figures.LostWorkers = "", 0
-		failed = failed || snap.takenAt.Sub(x.figures.FailedAt) <= findings.FailingFor
+	for _, row := range snap.rows {
+		row.figures.LostJob, row.figures.LostWorkers = "", 0
+		failed = failed || snap.takenAt.Sub(row.figures.FailedAt) <= findings.FailingFor
 	}
 	if !failed {
 		return
 	}
 	var lost []broker.JobLosses
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { lost = b.Losses(now, findings.FailingFor, minLostWorkers) })
-	for _, x := range lost {
-		if row := snap.rows[string(x.Type)]; row != nil && x.Workers > row.figures.LostWorkers {
-			row.figures.LostJob, row.figures.LostWorkers = wire.Value(x.ID), x.Workers
+	a.srv.Hub().View(func(core *broker.Broker, now int64) { lost = core.Losses(now, findings.FailingFor, minLostWorkers) })
+	for _, losses := range lost {
+		if row := snap.rows[string(losses.Type)]; row != nil && losses.Workers > row.figures.LostWorkers {
+			row.figures.LostJob, row.figures.LostWorkers = wire.Value(losses.ID), losses.Workers
 		}
 	}
 }
@@ -174,9 +174,9 @@ func (a *API) updateLosses(snap *snapshot) {
 func (a *API) recordSameReason(t *findings.Type) {
 	var last []*broker.DeadLetter
 	var now int64
-	a.srv.Hub().View(func(c *broker.Broker, at int64) {
+	a.srv.Hub().View(func(core *broker.Broker, at int64) {
 		now = at
-		last, _ = c.DeadLetters(at, wire.Canonical(nil, t.Figures.Type), 0, comparedReasons, nil)
+		last, _ = core.DeadLetters(at, wire.Canonical(nil, t.Figures.Type), 0, comparedReasons, nil)
 	})
 	t.RecentFailures = 0
 	count := map[string]int{}

@@ -13,14 +13,14 @@ import (
 func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 	out := api.Fleet{Brokers: []api.FleetBroker{}}
 	if f := a.srv.Fleet(); f != nil {
-		x := f.Info()
+		info := f.Info()
 		out = api.Fleet{
-			Member: true, Name: x.Name, Epoch: formatEpoch(x.Epoch), Alone: x.NameTaken,
-			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL, Reason: x.AwayReason},
-			Lent: x.Stats.Lent, Borrowed: x.Stats.Borrowed, Lends: x.Stats.Lends, Borrows: x.Stats.Borrows,
-			Returned: x.Stats.ReturnedJobs, Lost: x.Stats.LostJobs, Late: x.Stats.LateResults, Brokers: []api.FleetBroker{},
+			Member: true, Name: info.Name, Epoch: formatEpoch(info.Epoch), Alone: info.NameTaken,
+			NATS: &api.NATS{Connected: info.Connected, Seconds: time.Since(info.Since).Seconds(), URL: info.URL, Reason: info.AwayReason},
+			Lent: info.Stats.Lent, Borrowed: info.Stats.Borrowed, Lends: info.Stats.Lends, Borrows: info.Stats.Borrows,
+			Returned: info.Stats.ReturnedJobs, Lost: info.Stats.LostJobs, Late: info.Stats.LateResults, Brokers: []api.FleetBroker{},
 		}
-		for _, p := range x.Peers {
+		for _, p := range info.Peers {
 			b := api.FleetBroker{
 				Name: p.Name, Epoch: formatEpoch(p.Epoch), State: p.State, Version: p.Version, HeardMS: p.SinceHeartbeat.Seconds() * 1e3,
 				Lent: p.Lent, Borrowed: p.Borrowed, Wants: []api.FleetWant{},
@@ -47,21 +47,21 @@ func (c *collector) collectFleet(m metrics) {
 	if f == nil {
 		return
 	}
-	x := f.Info()
+	info := f.Info()
 	connected := 0.0
-	if x.Connected {
+	if info.Connected {
 		connected = 1
 	}
 	m.gauge("fleet_connected", "1 while NATS is connected.", connected)
 	states, wants := map[string]int{"joining": 0, "up": 0, "draining": 0, "foreign": 0}, 0
-	for i := range x.Peers {
-		states[x.Peers[i].State]++
-		wants += len(x.Peers[i].Wants)
+	for i := range info.Peers {
+		states[info.Peers[i].State]++
+		wants += len(info.Peers[i].Wants)
 	}
 	for state, n := range states {
 		m.gauge("fleet_peers", "Other brokers of the fleet that send heartbeats, by state.", float64(n), "state", state)
 	}
-	s := &x.Stats
+	s := &info.Stats
 	m.gauge("fleet_lent", "Jobs of this broker that are at other brokers now.", float64(s.Lent))
 	m.gauge("fleet_borrowed", "Jobs of other brokers that run here now.", float64(s.Borrowed))
 	m.count("fleet_lends_total", "Jobs lent to other brokers.", s.Lends)
@@ -72,10 +72,10 @@ func (c *collector) collectFleet(m metrics) {
 	m.count("fleet_gaps_total", "How often messages from another broker were missing and were requested again.", s.MissedMessages)
 	m.count("fleet_garbage_total", "Messages that could not be read.", s.UnreadableMessages)
 	m.gauge("fleet_wants", "Sets of types that other brokers have idle workers for, up to 100 per broker.", float64(wants))
-	for direction, n := range map[string]uint64{"in": x.MessagesIn, "out": x.MessagesOut} {
+	for direction, n := range map[string]uint64{"in": info.MessagesIn, "out": info.MessagesOut} {
 		m.count("fleet_messages_total", "Messages on NATS, by direction.", n, "direction", direction)
 	}
-	for direction, n := range map[string]uint64{"in": x.BytesIn, "out": x.BytesOut} {
+	for direction, n := range map[string]uint64{"in": info.BytesIn, "out": info.BytesOut} {
 		m.count("fleet_bytes_total", "Bytes of messages on NATS, by direction.", n, "direction", direction)
 	}
 	m.histogram("fleet_round_trip_seconds", "Time that a heartbeat took to reach another broker and return.", &s.RoundTrips)

@@ -14,14 +14,14 @@ import (
 	"gloom/wire"
 )
 
-// getGroups shows all rules and the busiest groups, or the busiest of a type.
+// getGroups shows all rules and the busiest groups, or only the busiest groups of one type.
 func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
-	q, limit := r.URL.Query(), defaultPage
+	query, limit := r.URL.Query(), defaultPage
 	recent, err := boolParam(r, "lately")
 	if err != nil {
 		return err
 	}
-	if v := q.Get("limit"); v != "" {
+	if v := query.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil && !errors.Is(err, strconv.ErrRange) || n < 1 {
 			return apiError(http.StatusBadRequest, "invalid_value", "limit must be an integer of at least 1, got %.64q", v)
@@ -31,14 +31,14 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	var typ []byte
-	if v := q.Get("type"); v != "" {
+	if v := query.Get("type"); v != "" {
 		if typ, err = parseName("type", v); err != nil {
 			return err
 		}
 	}
 	if recent {
 		var seen groupsSnapshot
-		a.withSnapshot(func(w *snapshot) { seen, recent = w.groupsOf(a, string(typ)) })
+		a.withSnapshot(func(snap *snapshot) { seen, recent = snap.groupsOf(a, string(typ)) })
 		if recent {
 			if out := newAnswerWriter(w); limit >= len(seen.groups) {
 				_, _ = out.Write(seen.encoded)
@@ -57,8 +57,8 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// writeGroups sends groups, after all rules if rules is true. It returns an error if the client
-// has gone.
+// writeGroups sends groups. If rules is true, it sends all rules first. It returns an error if the
+// client has gone.
 func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) error {
 	list, head := array{bytesLeft: maxAnswer - minReadBytes}, "{\n  \"groups\": "
 	if rules {
@@ -79,11 +79,11 @@ func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) 
 }
 
 func apiGroup(g *broker.GroupInfo) api.Group {
-	x := api.Group{Group: wire.Value(g.Name), Waiting: g.Waiting, Running: g.Running, Held: g.Held}
+	group := api.Group{Group: wire.Value(g.Name), Waiting: g.Waiting, Running: g.Running, Held: g.Held}
 	if g.Rule != nil {
-		x.Rule = wire.Value(g.Rule)
+		group.Rule = wire.Value(g.Rule)
 	}
-	return x
+	return group
 }
 
 // maxGroups bounds the groups in an answer.
@@ -92,7 +92,7 @@ const maxGroups = maxAnswer / 64
 // lookGroups reads all groups, one piece at a time.
 func (a *API) lookGroups(l *broker.GroupLook) {
 	for more := true; more; {
-		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(l) })
+		a.srv.Hub().View(func(core *broker.Broker, _ int64) { more = core.LookGroups(l) })
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 
 // submitJobs submits jobs on a connection that stays open.
 func submitJobs(w *world, jobs ...broker.Submission) {
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s := b.AddSubmitter()
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s := core.AddSubmitter()
 		for i := range jobs {
 			jobs[i].Body, jobs[i].NoAck = []byte("1"), true
-			b.Submit(now, s, &jobs[i])
+			core.Submit(now, s, &jobs[i])
 		}
 		return nil
 	})

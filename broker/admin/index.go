@@ -21,13 +21,13 @@ type initialData struct {
 }
 
 func (a *API) getPage(w http.ResponseWriter, r *http.Request) {
-	f := initialData{Guarded: a.srv.Options().TokenFile != ""}
-	if !f.Guarded {
+	initial := initialData{Guarded: a.srv.Options().TokenFile != ""}
+	if !initial.Guarded {
 		s := a.apiStatus(nil)
-		f.UnixMS, f.Status, f.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
-		a.withSnapshot(func(w *snapshot) { f.Look = a.encodeSnapshot(w) })
+		initial.UnixMS, initial.Status, initial.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
+		a.withSnapshot(func(snap *snapshot) { initial.Look = a.encodeSnapshot(snap) })
 	}
-	data, err := json.Marshal(&f) // Marshal writes < and & as \u003c and \u0026
+	data, err := json.Marshal(&initial) // Marshal writes < and & as \u003c and \u0026
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -16,46 +16,46 @@ import (
 	"gloom/wire"
 )
 
-// filterKeys are the keys of a filter of jobs, beside the type.
+// filterKeys are the keys of a job filter besides the type.
 var filterKeys = []string{"state", "id", "group", "older", "submitter", "worker"}
 
-// readJobFilter reads a filter of jobs from a query. A type in the path takes precedence.
-func readJobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
-	q := &broker.JobFilter{State: v.Get("state"), ID: v.Get("id")}
-	if q.State == "dead" {
+// readJobFilter reads a job filter from a query. A type in the path takes precedence.
+func readJobFilter(r *http.Request, query url.Values) (*broker.JobFilter, error) {
+	filter := &broker.JobFilter{State: query.Get("state"), ID: query.Get("id")}
+	if filter.State == "dead" {
 		return nil, apiError(http.StatusBadRequest, "invalid_value", "failed jobs that are kept are listed by /v1/dead/{type}, not with state=dead")
 	}
-	if q.State != "" && !slices.Contains(broker.JobStates, q.State) {
-		return nil, apiError(http.StatusBadRequest, "invalid_value", "state must be one of %s, got %.64q", strings.Join(broker.JobStates, ", "), q.State)
+	if filter.State != "" && !slices.Contains(broker.JobStates, filter.State) {
+		return nil, apiError(http.StatusBadRequest, "invalid_value", "state must be one of %s, got %.64q", strings.Join(broker.JobStates, ", "), filter.State)
 	}
 	var err error
-	if typ := cmp.Or(wire.Value(nameIn(r, "type")), v.Get("type")); typ != "" {
-		if q.Type, err = parseName("type", typ); err != nil {
+	if typ := cmp.Or(wire.Value(nameIn(r, "type")), query.Get("type")); typ != "" {
+		if filter.Type, err = parseName("type", typ); err != nil {
 			return nil, err
 		}
 	}
-	if group := v.Get("group"); group != "" {
-		if q.Group, err = parseName("group", group); err != nil {
+	if group := query.Get("group"); group != "" {
+		if filter.Group, err = parseName("group", group); err != nil {
 			return nil, err
 		}
 	}
-	older, err := intParam(v, "older", wire.MaxDurationMS)
+	older, err := intParam(query, "older", wire.MaxDurationMS)
 	if err != nil {
 		return nil, err
 	}
-	q.MinAge = time.Duration(older) * time.Millisecond
-	submitter, err := intParam(v, "submitter", math.MaxInt64)
+	filter.MinAge = time.Duration(older) * time.Millisecond
+	submitter, err := intParam(query, "submitter", math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
-	worker, err := intParam(v, "worker", math.MaxInt64)
-	q.Submitter, q.Worker = broker.Peer(submitter), broker.Peer(worker)
-	return q, err
+	worker, err := intParam(query, "worker", math.MaxInt64)
+	filter.Submitter, filter.Worker = broker.Peer(submitter), broker.Peer(worker)
+	return filter, err
 }
 
 // intParam reads a key of the query; if it is absent, the result is 0.
-func intParam(v url.Values, key string, limit int64) (int64, error) {
-	s := v.Get(key)
+func intParam(query url.Values, key string, limit int64) (int64, error) {
+	s := query.Get(key)
 	if s == "" {
 		return 0, nil
 	}
@@ -80,7 +80,7 @@ func boolParam(r *http.Request, key string) (bool, error) {
 
 // readSelection reads which jobs a change applies to: a filter with the keys of a query, and how
 // many jobs may be changed, 0 for all. Without any filter the body must have all: true.
-func readSelection(r *http.Request, keys ...string) (v url.Values, limit int, err error) {
+func readSelection(r *http.Request, keys ...string) (query url.Values, limit int, err error) {
 	b, err := readBody(r, append(keys, "all", "most")...)
 	if err != nil {
 		return nil, 0, err
@@ -97,12 +97,12 @@ func readSelection(r *http.Request, keys ...string) (v url.Values, limit int, er
 	}
 	delete(b, "most")
 	delete(b, "all")
-	if v, err = b.values(); err != nil {
+	if query, err = b.values(); err != nil {
 		return nil, 0, err
 	}
 	narrow := false
-	for key := range v {
-		narrow = narrow || v.Get(key) != "0" // 0 matches all
+	for key := range query {
+		narrow = narrow || query.Get(key) != "0" // 0 matches all
 	}
 	switch {
 	case all && narrow:
@@ -110,12 +110,12 @@ func readSelection(r *http.Request, keys ...string) (v url.Values, limit int, er
 	case !all && !narrow:
 		return nil, 0, apiError(http.StatusBadRequest, "missing_field", "the body must select jobs: by a filter (%s) or by all: true", strings.Join(keys, ", "))
 	}
-	return v, int(n), nil
+	return query, int(n), nil
 }
 
 // values turns the keys of a body's filter into those of a query.
 func (b body) values() (url.Values, error) {
-	v := url.Values{}
+	query := url.Values{}
 	for key, raw := range b {
 		s := string(raw)
 		if raw[0] == '"' {
@@ -128,33 +128,33 @@ func (b body) values() (url.Values, error) {
 		if s == "" { // probably an unset variable that was not meant to select all
 			return nil, apiError(http.StatusBadRequest, "invalid_value", "%s is empty; leave it out to mean all", key)
 		}
-		v.Set(key, s)
+		query.Set(key, s)
 	}
-	return v, nil
+	return query, nil
 }
 
 func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
-	v := r.URL.Query()
-	q, err := readJobFilter(r, v)
+	query := r.URL.Query()
+	filter, err := readJobFilter(r, query)
 	if err != nil {
 		return err
 	}
-	if q.State == "ended" && a.srv.Options().History > 0 {
-		ended, err := endedFilter(q, v)
+	if filter.State == "ended" && a.srv.Options().History > 0 {
+		ended, err := endedFilter(filter, query)
 		if err != nil {
 			return err
 		}
 		return a.listEnded(w, r, ended)
 	}
 	for _, key := range endedKeys {
-		if v.Get(key) != "" {
-			return apiError(http.StatusBadRequest, "invalid_value", "%s is for ended jobs, with state=ended and a history (--history above 0), got state %.64q", key, q.State)
+		if query.Get(key) != "" {
+			return apiError(http.StatusBadRequest, "invalid_value", "%s is for ended jobs, with state=ended and a history (--history above 0), got state %.64q", key, filter.State)
 		}
 	}
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Job, next int) {
 		var found []broker.JobInfo
-		a.srv.Hub().View(func(b *broker.Broker, now int64) {
-			next = b.Jobs(now, from, limit, q, func(x *broker.JobInfo) { found = append(found, *x) })
+		a.srv.Hub().View(func(core *broker.Broker, now int64) {
+			next = core.Jobs(now, from, limit, filter, func(info *broker.JobInfo) { found = append(found, *info) })
 		})
 		for i := range found {
 			items = append(items, a.apiJob(&found[i]))
@@ -164,46 +164,47 @@ func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
-	n := nameIn(r, "type")
+	name := nameIn(r, "type")
 	var t broker.TypeInfo
-	a.srv.Hub().View(func(b *broker.Broker, _ int64) { t, _, _ = b.Type(n) })
+	a.srv.Hub().View(func(core *broker.Broker, _ int64) { t, _, _ = core.Type(name) })
 	reply(w, http.StatusOK, api.Demand{Demand: t.Queued + t.Running})
 	return nil
 }
 
 // countJobs counts the matching jobs, one piece at a time.
-func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
+func (a *API) countJobs(r *http.Request, filter *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		var part int
 		a.withBuildLock(func() {
-			a.srv.Hub().View(func(b *broker.Broker, now int64) { part, from = b.CountJobs(now, from, q) })
+			a.srv.Hub().View(func(core *broker.Broker, now int64) { part, from = core.CountJobs(now, from, filter) })
 		})
 		n += part
 	}
 	return n
 }
 
-// cancelJobs cancels all matching jobs of a type, running ones only if the body selects them.
+// cancelJobs cancels all matching jobs of a type. It cancels running jobs only if the body selects
+// them.
 func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
-	v, limit, err := readSelection(r, filterKeys...)
+	query, limit, err := readSelection(r, filterKeys...)
 	if err != nil {
 		return err
 	}
-	q, err := readJobFilter(r, v)
+	selected, err := readJobFilter(r, query)
 	if err != nil {
 		return err
 	}
-	if q.State == "ended" {
-		return apiError(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", q.State)
+	if selected.State == "ended" {
+		return apiError(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", selected.State)
 	}
-	q.OnlyWanted = true
+	selected.OnlyWanted = true
 	allowLongAnswer(w)
-	return a.handleMany(w, r, "cancelled jobs", v, func() (n int) {
-		if q.State != "" {
-			return a.countJobs(r, q)
+	return a.handleMany(w, r, "cancelled jobs", query, func() (n int) {
+		if selected.State != "" {
+			return a.countJobs(r, selected)
 		}
 		for _, state := range []string{"delayed", "queued"} {
-			filter := *q
+			filter := *selected
 			filter.State = state
 			n += a.countJobs(r, &filter)
 		}
@@ -212,9 +213,9 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 		left := cmp.Or(limit, math.MaxInt)
 		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
 			a.withBuildLock(func() {
-				a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
+				a.srv.Hub().Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
 					var n int
-					effects, n, from = b.RevokeJobs(now, from, left, q)
+					effects, n, from = core.RevokeJobs(now, from, left, selected)
 					out.Done, left = out.Done+n, left-n
 					return effects
 				})
@@ -242,7 +243,7 @@ func (a *API) handleMany(w http.ResponseWriter, r *http.Request, verb string, fi
 	return nil
 }
 
-// allowLongAnswer lifts the write deadline of a long answer.
+// allowLongAnswer lifts the read and write deadlines for a long answer.
 func allowLongAnswer(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
 	_, _ = c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})

@@ -28,27 +28,27 @@ func (a *API) apiPeer(p broker.Peer, name string) *api.Peer {
 	return out
 }
 
-func (a *API) apiJob(x *broker.JobInfo) api.Job {
+func (a *API) apiJob(info *broker.JobInfo) api.Job {
 	j := api.Job{
-		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
-		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.IsDetached,
-		Unwanted: x.IsUnwanted, KeepMS: x.KeepTime.Milliseconds(), Releases: x.Releases, Groups: stringsOf(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.TimeInState.Seconds(),
-		Holds: wording.WaitingFor(x), Submitter: a.apiPeer(x.Submitter, ""), Worker: a.apiPeer(x.Worker, x.Broker),
+		ID: wire.Value(info.ID), Type: wire.Value(info.Type), State: info.State, Priority: info.Priority,
+		Attempts: info.Attempts, Retries: info.Retries, Bytes: info.Bytes, Detached: info.IsDetached,
+		Unwanted: info.IsUnwanted, KeepMS: info.KeepTime.Milliseconds(), Releases: info.Releases, Groups: stringsOf(info.Groups), AgeSeconds: info.Age.Seconds(), InSeconds: info.TimeInState.Seconds(),
+		Holds: wording.WaitingFor(info), Submitter: a.apiPeer(info.Submitter, ""), Worker: a.apiPeer(info.Worker, info.Broker),
 	}
-	if x.HeldBy != nil {
-		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
+	if info.HeldBy != nil {
+		j.HeldBy = &api.HeldBy{Group: wire.Value(info.HeldBy), Rule: wire.Value(info.HeldRule)}
 	}
-	if x.DueIn > 0 {
-		due := x.DueIn.Seconds()
+	if info.DueIn > 0 {
+		due := info.DueIn.Seconds()
 		j.DueSeconds = &due
 	}
-	if x.ExpiresIn > 0 {
-		expires := x.ExpiresIn.Seconds()
+	if info.ExpiresIn > 0 {
+		expires := info.ExpiresIn.Seconds()
 		j.ExpiresSeconds = &expires
 	}
-	if x.State == "ended" {
-		if j.Outcome = x.EndKind.String(); x.EndKind != broker.EndAnswered {
-			j.Reason = wording.Reason(&x.Reason)
+	if info.State == "ended" {
+		if j.Outcome = info.EndKind.String(); info.EndKind != broker.EndAnswered {
+			j.Reason = wording.Reason(&info.Reason)
 			j.Bytes = len(j.Reason)
 		}
 	}
@@ -61,43 +61,43 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var x broker.JobInfo
+	var info broker.JobInfo
 	var ok, offered bool
 	var body, headers []byte
 	var runs []broker.RunInfo
 	var t timeline
-	a.srv.Hub().View(func(b *broker.Broker, now int64) {
-		if x, ok = b.Explain(now, id); withBody {
-			body, headers = b.JobContent(id)
+	a.srv.Hub().View(func(core *broker.Broker, now int64) {
+		if info, ok = core.Explain(now, id); withBody {
+			body, headers = core.JobContent(id)
 		}
-		runs, t = b.Runs(id), timelineAt(now)
-		offered = x.State == "queued" && x.HeldBy == nil && b.Demand(x.Type).Jobs > 0
+		runs, t = core.Runs(id), timelineAt(now)
+		offered = info.State == "queued" && info.HeldBy == nil && core.Demand(info.Type).Jobs > 0
 	})
 	var end *api.End
-	if !ok || x.State == "ended" {
-		e, zero, remembered := a.findEnded(r, id)
+	if !ok || info.State == "ended" {
+		ended, zero, remembered := a.findEnded(r, id)
 		switch {
 		case !ok && !remembered:
 			return a.forgottenError(id)
 		case !ok:
-			job := a.apiEnded(zero, &e)
-			job.Runs = a.apiRuns(zero, e.Runs)
+			job := a.apiEnded(zero, &ended)
+			job.Runs = a.apiRuns(zero, ended.Runs)
 			reply(w, http.StatusOK, job)
 			return nil
 		case remembered:
-			of := apiEnd(zero, &e)
-			end, runs, t = &of, e.Runs, zero
+			of := apiEnd(zero, &ended)
+			end, runs, t = &of, ended.Runs, zero
 		}
 	}
-	j := a.apiJob(&x)
+	j := a.apiJob(&info)
 	j.End = end
 	if f := a.srv.Fleet(); f != nil && offered {
-		j.Holds += "; " + f.WhyNotLent(x.Type)
+		j.Holds += "; " + f.WhyNotLent(info.Type)
 	}
-	if x.State == "queued" {
+	if info.State == "queued" {
 		var p broker.QueuePosition
 		for more := true; more; {
-			a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.QueuePosition(id, &p) })
+			a.srv.Hub().View(func(core *broker.Broker, _ int64) { more = core.QueuePosition(id, &p) })
 		}
 		exact := p.Exact()
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
@@ -123,14 +123,14 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	var code broker.Code
 	state := "cancelled"
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
-		switch x, _ := b.Explain(now, id); x.State {
+	a.srv.Hub().Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
+		switch info, _ := core.Explain(now, id); info.State {
 		case "ended":
 			state = "forgotten"
 		case "running":
 			state = "unwanted"
 		}
-		effects, code = b.Revoke(now, id, running)
+		effects, code = core.Revoke(now, id, running)
 		return effects
 	})
 	switch code {
@@ -157,23 +157,23 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 		frame = fmt.Appendf(frame, `,%q:%s`, key, v)
 	}
 	var d wire.Decoder
-	var q wire.Request
-	if e := d.Decode(append(frame, '}'), wire.SubmitPort, false, &q); e != nil {
+	var req wire.Request
+	if e := d.Decode(append(frame, '}'), wire.SubmitPort, false, &req); e != nil {
 		return apiError(http.StatusBadRequest, e.Code.String(), "%s", e.Reason)
 	}
 	delay := time.Duration(-1)
-	if q.AfterMS >= 0 {
-		delay = time.Duration(q.AfterMS) * time.Millisecond
+	if req.AfterMS >= 0 {
+		delay = time.Duration(req.AfterMS) * time.Millisecond
 	}
-	c := broker.ChangeRequest{
-		ID: id, Priority: q.Priority, SetPriority: q.HasPriority, Groups: q.Groups, SetGroups: q.HasGroups, Delay: delay,
+	change := broker.ChangeRequest{
+		ID: id, Priority: req.Priority, SetPriority: req.HasPriority, Groups: req.Groups, SetGroups: req.HasGroups, Delay: delay,
 	}
 	var code broker.Code
 	var reason broker.Reason
-	var x broker.JobInfo
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (effects []broker.Effect) {
-		effects, code, reason = b.Amend(now, &c)
-		x, _ = b.Explain(now, id)
+	var info broker.JobInfo
+	a.srv.Hub().Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
+		effects, code, reason = core.Amend(now, &change)
+		info, _ = core.Explain(now, id)
 		return effects
 	})
 	switch code {
@@ -186,6 +186,6 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 		return apiError(http.StatusConflict, "running", "the job %.64q is running; only waiting jobs can be changed", wire.Value(id))
 	}
 	a.log.Info().Str("id", wire.Value(id)).Any("changes", b).Str("peer", peerOf(r)).Msg("an operator changed a job")
-	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: x.State})
+	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: info.State})
 	return nil
 }

@@ -14,19 +14,19 @@ import (
 func TestKeptJobAndItsOutcomeAreShown(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s := b.AddSubmitter()
-		b.Submit(now, s, &broker.Submission{ID: []byte("kept"), Type: []byte("t"), Body: []byte("1"), Keep: time.Hour})
-		b.RemovePeer(now, s)
-		worker = b.AddWorker()
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s := core.AddSubmitter()
+		core.Submit(now, s, &broker.Submission{ID: []byte("kept"), Type: []byte("t"), Body: []byte("1"), Keep: time.Hour})
+		core.RemovePeer(now, s)
+		worker = core.AddWorker()
 		return nil
 	})
 	if j := w.call("GET", "/v1/jobs/kept", "", 200); j["state"] != "queued" || j["keep_ms"] != 3600e3 || j["submitter"] != nil {
 		t.Errorf("after its submitter went: %v", j)
 	}
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		b.Join(now, worker, &broker.JoinRequest{Type: []byte("t")})
-		b.Respond(now, worker, nil, []byte("1"), false)
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		core.Join(now, worker, &broker.JoinRequest{Type: []byte("t")})
+		core.Respond(now, worker, nil, []byte("1"), false)
 		return nil
 	})
 	if j := w.call("GET", "/v1/jobs/kept", "", 200); j["state"] != "ended" || j["keep_ms"] != 3600e3 {
@@ -57,12 +57,12 @@ func TestKeptJobAndItsOutcomeAreShown(t *testing.T) {
 func TestChangeIsAllOrNothing(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s := b.AddSubmitter()
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s := core.AddSubmitter()
 		for _, id := range []string{"first", "a/b*"} {
-			b.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Priority: 1})
+			core.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Priority: 1})
 		}
-		worker = b.AddWorker()
+		worker = core.AddWorker()
 		return nil
 	})
 	const path = "/v1/jobs/a%2Fb%2A"
@@ -97,8 +97,8 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 	if x := w.call("PATCH", path, `{"delay_ms":0}`, 200); x["state"] != "queued" {
 		t.Errorf("ready: %v", x)
 	}
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		b.Join(now, worker, &broker.JoinRequest{Type: []byte("t")})
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		core.Join(now, worker, &broker.JoinRequest{Type: []byte("t")})
 		return nil
 	})
 	if e := w.call("PATCH", path, `{"priority":1}`, 409); e["error"] != "running" {
@@ -107,8 +107,8 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 	if e := w.call("PATCH", "/v1/jobs/nobody", `{"priority":1}`, 404); e["error"] != "unknown_id" {
 		t.Errorf("unknown: %v", e)
 	}
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		b.Release(now, worker, &broker.ReleaseRequest{Delay: time.Hour})
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		core.Release(now, worker, &broker.ReleaseRequest{Delay: time.Hour})
 		return nil
 	})
 	if j := w.call("GET", path, "", 200); j["state"] != "delayed" || j["releases"] != 1.0 || j["attempts"] != 0.0 {

@@ -12,8 +12,8 @@ import (
 	"gloom/wire"
 )
 
-// otherLabel is the label of all types that the core may forget. Only types that the core
-// never forgets have labels of their own, because the counter of a label must never be reset.
+// otherLabel is the label of all types that the core may forget. Only types that it never forgets
+// have labels of their own, because a label's counter must never be reset.
 const otherLabel = "other"
 
 // collector reads the broker's counts when it is scraped. It never walks jobs.
@@ -110,12 +110,12 @@ func (c *collector) sumByLabel() map[string]*typeSum {
 		survey.Complete(t)
 		x.addGauges(t)
 	}
-	h.View(func(b *broker.Broker, _ int64) {
-		other.Ledger, other.stats = b.Totals(), *b.OtherStats()
-		from = b.Types(0, math.MaxInt, add) // the core lists its permanent types first
+	h.View(func(core *broker.Broker, _ int64) {
+		other.Ledger, other.stats = core.Totals(), *core.OtherStats()
+		from = core.Types(0, math.MaxInt, add) // the core lists its permanent types first
 	})
 	for from >= 0 {
-		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
+		h.View(func(core *broker.Broker, _ int64) { from = core.Types(from, math.MaxInt, add) })
 	}
 	return out
 }
@@ -161,11 +161,11 @@ func (c *collector) collectCore(m metrics) {
 	var deadDropped uint64
 	var held broker.Memory
 	h := c.srv.Hub()
-	h.View(func(b *broker.Broker, _ int64) {
-		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
-		submitters, workers = b.Peers()
-		kept, keptBytes = b.Outcomes()
-		groups, deadDropped = b.GroupCount(), b.DroppedLetters()
+	h.View(func(core *broker.Broker, _ int64) {
+		total, types, held = core.Totals(), core.TypeCount(), core.Memory()
+		submitters, workers = core.Peers()
+		kept, keptBytes = core.Outcomes()
+		groups, deadDropped = core.GroupCount(), core.DroppedLetters()
 	})
 	m.gauge("ledger_imbalance", "Error of the ledger of jobs; anything but 0 is a bug.", float64(total.Imbalance()))
 	m.count("releases_total", "Times a worker released a job without running it.", total.Releases)
@@ -197,29 +197,29 @@ func (c *collector) collectCore(m metrics) {
 // collectMemory exports memory by part: of the core, and of the hub and the server for
 // connections.
 func (c *collector) collectMemory(m metrics, core *broker.Memory) {
-	h := c.srv.Hub().Memory()
+	hubMemory := c.srv.Hub().Memory()
 	for _, p := range []struct {
 		part  string
 		bytes int64
 	}{
 		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
 		{"queues", core.Queues}, {"heaps", core.Heaps}, {"dead", core.DeadLetters}, {"history", core.History}, {"types", core.Types},
-		{"peers", core.Peers}, {"pools", core.Pools}, {"output", h.Unread}, {"spare", h.Spare}, {"input", h.Input}, {"tls", h.TLS}, {"fleet", h.Fleet}, {"rates", c.figureBytes.rates.Load()}, {"snapshot", c.figureBytes.snapshot.Load()},
+		{"peers", core.Peers}, {"pools", core.Pools}, {"output", hubMemory.Unread}, {"spare", hubMemory.Spare}, {"input", hubMemory.Input}, {"tls", hubMemory.TLS}, {"fleet", hubMemory.Fleet}, {"rates", c.figureBytes.rates.Load()}, {"snapshot", c.figureBytes.snapshot.Load()},
 	} {
 		m.gauge("memory_bytes", "Memory allocated, used or not, by purpose; --max-memory bounds the sum.", float64(p.bytes), "part", p.part)
 	}
 }
 
 func (c *collector) collectServer(m metrics) {
-	n := c.srv.Counts()
-	for direction, bytes := range map[string]uint64{"in": n.BytesIn, "out": n.BytesOut} {
+	counts := c.srv.Counts()
+	for direction, bytes := range map[string]uint64{"in": counts.BytesIn, "out": counts.BytesOut} {
 		m.count("network_bytes_total", "Bytes on connections, by direction.", bytes, "direction", direction)
 	}
-	m.count("connections_accepted_total", "Connections accepted.", n.AcceptedConns)
-	m.count("connections_refused_total", "Connections refused because too many were open.", n.RefusedConns)
-	m.count("accept_errors_total", "Failures to accept or serve a connection.", n.AcceptErrors)
-	m.count("unauthorized_total", "Wrong or missing tokens.", n.UnauthorizedRequests)
-	m.gauge("inbound_bytes", "Bytes of unfinished frames.", float64(n.InboundBytes))
+	m.count("connections_accepted_total", "Connections accepted.", counts.AcceptedConns)
+	m.count("connections_refused_total", "Connections refused because too many were open.", counts.RefusedConns)
+	m.count("accept_errors_total", "Failures to accept or serve a connection.", counts.AcceptErrors)
+	m.count("unauthorized_total", "Wrong or missing tokens.", counts.UnauthorizedRequests)
+	m.gauge("inbound_bytes", "Bytes of unfinished frames.", float64(counts.InboundBytes))
 	m.gauge("loop_lag_seconds", "Longest delay of a task on an event loop since the last scrape.", c.srv.Lag(server.LagForMetrics).Seconds())
 	m.gauge("memory_limit_bytes", "--max-memory, or its default.", float64(c.srv.Options().MaxMemory))
 	m.gauge("connections_limit", "Connections allowed at a time.", float64(c.srv.MaxConns()))

@@ -59,14 +59,14 @@ func metricSum(f map[string]*dto.MetricFamily, name string, want ...string) floa
 // TestMetricsAreRight: lint finds no error, and the figures are right.
 func TestMetricsAreRight(t *testing.T) {
 	w := start(t, nil)
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s, k := b.AddSubmitter(), b.AddWorker()
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s, k := core.AddSubmitter(), core.AddWorker()
 		for i := range 5 {
-			b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte("mail"), Body: []byte("1"), Retries: 0})
+			core.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte("mail"), Body: []byte("1"), Retries: 0})
 		}
-		b.Join(now, k, &broker.JoinRequest{Type: []byte("mail")})
-		b.Respond(now, k, nil, []byte("1"), false)
-		b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
+		core.Join(now, k, &broker.JoinRequest{Type: []byte("mail")})
+		core.Respond(now, k, nil, []byte("1"), false)
+		core.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
 		return nil
 	})
 	text, f := scrape(t, w)
@@ -112,10 +112,10 @@ func TestTypeLabelsAreBounded(t *testing.T) {
 	const types = 100_000
 	w := start(t, func(o *settings.Options) { o.MaxTypes = types })
 	for from := 0; from < types; from += 1000 {
-		w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-			s := b.AddSubmitter()
+		w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+			s := core.AddSubmitter()
 			for i := from; i < from+1000; i++ {
-				b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Appendf(nil, "type-%d", i), Body: []byte("1")})
+				core.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Appendf(nil, "type-%d", i), Body: []byte("1")})
 			}
 			return nil
 		})
@@ -157,10 +157,10 @@ func TestTypeLabelsAreBounded(t *testing.T) {
 func TestSnapshotMemoryIsCounted(t *testing.T) {
 	const types = 1000
 	w := start(t, nil)
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		s := b.AddSubmitter()
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		s := core.AddSubmitter()
 		for i := range types {
-			b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Appendf(nil, "type-%d", i), Body: []byte("1")})
+			core.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Appendf(nil, "type-%d", i), Body: []byte("1")})
 		}
 		return nil
 	})
@@ -181,10 +181,10 @@ func TestMemoryOfEachPart(t *testing.T) {
 	}
 	body := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
 	var submitter broker.Peer
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-		submitter = b.AddSubmitter()
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+		submitter = core.AddSubmitter()
 		for i := range 20 {
-			b.Submit(now, submitter, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte("t"), Body: body})
+			core.Submit(now, submitter, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte("t"), Body: body})
 		}
 		return nil
 	})
@@ -193,7 +193,7 @@ func TestMemoryOfEachPart(t *testing.T) {
 			t.Errorf("with 20 MiB of jobs %s takes %v bytes", name, got)
 		}
 	}
-	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect { return b.RemovePeer(now, submitter) })
+	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect { return core.RemovePeer(now, submitter) })
 	eventually(t, "what a submitter left is given back", func() bool { return part("jobs") < 8<<20 })
 	makeDeadLetter(w, "dead", body)
 	if got := part("dead"); got < 1<<20 || got > 2<<20 {

@@ -16,7 +16,7 @@ func (a *API) recordMoments(stop <-chan struct{}) {
 	for i := 0; ; i++ {
 		if i%int(moments.Period/idleSnapshotPeriod) == 0 {
 			var l broker.Ledger
-			a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
+			a.srv.Hub().View(func(core *broker.Broker, _ int64) { l = core.Totals() })
 			a.moments.Add(moments.Moment{Moment: api.Moment{
 				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: endedJobs(&l), Failed: l.Failed,
 				Queued: l.Queued, Running: l.Running,

@@ -25,8 +25,8 @@ func typeParam(r *http.Request) ([]byte, error) {
 
 func stringsOf(names [][]byte) []string {
 	out := []string{}
-	for _, n := range names {
-		out = append(out, wire.Value(n))
+	for _, name := range names {
+		out = append(out, wire.Value(name))
 	}
 	return out
 }
@@ -46,17 +46,17 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 	}
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Worker, next int) {
 		var found []broker.WorkerInfo
-		a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.Workers(now, typ, from, limit) })
+		a.srv.Hub().View(func(core *broker.Broker, now int64) { found, next = core.Workers(now, typ, from, limit) })
 		for i := range found {
-			x := &found[i]
-			v := api.Worker{
-				Peer: *a.apiPeer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.JobsOut, Overdue: x.Overdue, Left: x.HasLeft,
-				IdleSeconds: x.IdleTime.Seconds(), Jobs: stringsOf(x.Jobs), Serves: stringsOf(x.Serves), UnreadBytes: a.unreadBytes(x.Peer),
+			info := &found[i]
+			worker := api.Worker{
+				Peer: *a.apiPeer(info.Peer, ""), Types: info.Types, Prefetch: info.Room, Out: info.JobsOut, Overdue: info.Overdue, Left: info.HasLeft,
+				IdleSeconds: info.IdleTime.Seconds(), Jobs: stringsOf(info.Jobs), Serves: stringsOf(info.Serves), UnreadBytes: a.unreadBytes(info.Peer),
 			}
-			if x.Type != nil {
-				v.Type = wire.Value(x.Type)
+			if info.Type != nil {
+				worker.Type = wire.Value(info.Type)
 			}
-			items = append(items, v)
+			items = append(items, worker)
 		}
 		return items, next
 	})
@@ -69,10 +69,10 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 	}
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Submitter, next int) {
 		var found []broker.SubmitterInfo
-		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(typ, from, limit) })
-		for _, x := range found {
+		a.srv.Hub().View(func(core *broker.Broker, _ int64) { found, next = core.Submitters(typ, from, limit) })
+		for _, info := range found {
 			items = append(items, api.Submitter{
-				Peer: *a.apiPeer(x.Peer, ""), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: stringsOf(x.Names), UnreadBytes: a.unreadBytes(x.Peer),
+				Peer: *a.apiPeer(info.Peer, ""), Jobs: info.Jobs, Bytes: info.Bytes, Types: info.Types, TypeNames: stringsOf(info.Names), UnreadBytes: a.unreadBytes(info.Peer),
 			})
 		}
 		return items, next
@@ -80,37 +80,37 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
-	g := grantOf(r)
-	s := a.apiStatus(g)
+	grant := grantOf(r)
+	s := a.apiStatus(grant)
 	if typ, err := typeParam(r); err != nil {
 		return err
-	} else if typ != nil && !g.CoversName(typ) {
+	} else if typ != nil && !grant.CoversName(typ) {
 		s.Scopes = slices.DeleteFunc(s.Scopes, func(scope string) bool { return scope == "submit" })
 	}
 	reply(w, http.StatusOK, s)
 	return nil
 }
 
-func (a *API) apiStatus(g *guard.Grant) api.Status {
-	o := a.srv.Options()
+func (a *API) apiStatus(grant *guard.Grant) api.Status {
+	opt := a.srv.Options()
 	s := api.Status{
-		Version: o.Version, Links: parseLinks(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: scopesOf(g),
+		Version: opt.Version, Links: parseLinks(opt.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: scopesOf(grant),
 		Limits: map[string]int64{
-			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes, "history": o.History,
-			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
-			"max_type_jobs": int64(o.MaxTypeJobs), "max_submitter_jobs": int64(o.MaxSubmitterJobs),
-			"max_type_bytes": o.MaxTypeBytes, "max_submitter_bytes": o.MaxSubmitterBytes,
-			"max_types": int64(o.MaxTypes), "max_groups": int64(o.MaxGroups), "dead_letters": int64(o.DeadLetters),
-			"max_conns": int64(a.srv.MaxConns()), "max_http_conns": int64(o.MaxHTTPConns), "max_outbound": int64(o.MaxOutbound),
-			"max_inbound": o.MaxInbound, "max_prefetch": int64(o.MaxPrefetch), "retries": int64(o.Retries),
+			"max_memory": opt.MaxMemory, "max_unread": opt.MaxUnread, "dead_bytes": opt.DeadBytes, "history": opt.History,
+			"max_frame": int64(opt.MaxFrame), "max_jobs": int64(opt.MaxJobs), "max_bytes": opt.MaxBytes,
+			"max_type_jobs": int64(opt.MaxTypeJobs), "max_submitter_jobs": int64(opt.MaxSubmitterJobs),
+			"max_type_bytes": opt.MaxTypeBytes, "max_submitter_bytes": opt.MaxSubmitterBytes,
+			"max_types": int64(opt.MaxTypes), "max_groups": int64(opt.MaxGroups), "dead_letters": int64(opt.DeadLetters),
+			"max_conns": int64(a.srv.MaxConns()), "max_http_conns": int64(opt.MaxHTTPConns), "max_outbound": int64(opt.MaxOutbound),
+			"max_inbound": opt.MaxInbound, "max_prefetch": int64(opt.MaxPrefetch), "retries": int64(opt.Retries),
 		},
 	}
 	var total broker.Ledger
-	a.srv.Hub().View(func(b *broker.Broker, _ int64) {
-		total, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory().Jobs()
-		s.Submitters, s.Workers = b.Peers()
-		s.Dead, s.DeadBytes = b.LetterCount()
-		s.DeadDropped = b.DroppedLetters()
+	a.srv.Hub().View(func(core *broker.Broker, _ int64) {
+		total, s.Types, s.StoreBytes = core.Totals(), core.TypeCount(), core.Memory().Jobs()
+		s.Submitters, s.Workers = core.Peers()
+		s.Dead, s.DeadBytes = core.LetterCount()
+		s.DeadDropped = core.DroppedLetters()
 	})
 	s.Ledger, s.Imbalance = apiLedger(&total), total.Imbalance()
 	return s
@@ -145,13 +145,13 @@ func (a *API) getOpenAPI(w http.ResponseWriter, _ *http.Request) {
 }
 
 // scopesOf returns the names of the scopes that a grant includes for requests over HTTP.
-func scopesOf(g *guard.Grant) []string {
+func scopesOf(grant *guard.Grant) []string {
 	names := []string{}
 	for _, sc := range []struct {
 		scope guard.Scope
 		name  string
 	}{{server.ScopeSubmit, "submit"}, {server.ScopeAdmin, "admin"}, {server.ScopeWatch, "watch"}} {
-		if g.Has(sc.scope) {
+		if grant.Has(sc.scope) {
 			names = append(names, sc.name)
 		}
 	}

@@ -21,7 +21,7 @@ const (
 	longStep       = 10 * time.Minute
 )
 
-// counts are numbers of jobs since the start, of a type or of all types.
+// counts holds the numbers of jobs of one type, or of all types, since the start.
 type counts struct {
 	submitted, answered, failed, otherEnds uint64
 	queued, running                        uint64
@@ -40,13 +40,13 @@ type step struct {
 	wait50, wait95, run50, run95           float32
 }
 
-// steps are the latest steps of one length. baseCounts holds the counts at the beginning of the
-// current one.
+// steps holds the latest steps of one length. baseCounts holds the counts at the beginning of the
+// current step.
 type steps struct {
 	ring          []step
 	currentNumber int64
 	baseCounts    counts
-	baseStats     broker.TypeStats // the statistics at the time of base
+	baseStats     broker.TypeStats // the statistics at the time of baseCounts
 }
 
 // rates holds the steps of the last day, of a type or of all types.
@@ -78,26 +78,26 @@ func (r *rates) add(at time.Time, c counts, s *broker.TypeStats) {
 
 // advance begins a step with the latest counts. It returns false, and does nothing, if that step has
 // already begun.
-func (s *steps) advance(number int64, x *rates) bool {
+func (s *steps) advance(number int64, rates *rates) bool {
 	if number == s.currentNumber {
 		return false
 	}
 	if s.currentNumber != 0 {
-		s.ring[s.currentNumber%int64(len(s.ring))] = s.currentStep(x)
+		s.ring[s.currentNumber%int64(len(s.ring))] = s.currentStep(rates)
 	}
-	s.currentNumber, s.baseCounts, s.baseStats = number, x.latestCounts, x.stats
+	s.currentNumber, s.baseCounts, s.baseStats = number, rates.latestCounts, rates.stats
 	return true
 }
 
 // currentStep returns the current step.
-func (s *steps) currentStep(x *rates) step {
-	c, b := &x.latestCounts, &s.baseCounts
+func (s *steps) currentStep(rates *rates) step {
+	c, b := &rates.latestCounts, &s.baseCounts
 	p := step{
 		number: s.currentNumber, submitted: uint32(c.submitted - b.submitted), answered: uint32(c.answered - b.answered), failed: uint32(c.failed - b.failed),
 		otherEnds: uint32(c.otherEnds - b.otherEnds), queued: uint32(c.queued), running: uint32(c.running),
 	}
-	p.wait50, p.wait95 = quantiles(&x.stats.Wait, &s.baseStats.Wait)
-	p.run50, p.run95 = quantiles(&x.stats.Run, &s.baseStats.Run)
+	p.wait50, p.wait95 = quantiles(&rates.stats.Wait, &s.baseStats.Wait)
+	p.run50, p.run95 = quantiles(&rates.stats.Run, &s.baseStats.Run)
 	return p
 }
 
@@ -124,9 +124,9 @@ func quantiles(now, before *broker.Durations) (p50, p95 float32) {
 }
 
 // stepAt returns the step with this number, or nil if nothing is known about it.
-func (s *steps) stepAt(number int64, x *rates) *step {
+func (s *steps) stepAt(number int64, rates *rates) *step {
 	if number == s.currentNumber {
-		p := s.currentStep(x)
+		p := s.currentStep(rates)
 		return &p
 	}
 	if p := &s.ring[number%int64(len(s.ring))]; p.number == number {
@@ -136,17 +136,17 @@ func (s *steps) stepAt(number int64, x *rates) *step {
 }
 
 // failedJobs returns how many jobs have failed in the latest n steps.
-func (s *steps) failedJobs(n int, x *rates) (sum uint64) {
+func (s *steps) failedJobs(n int, rates *rates) (sum uint64) {
 	for i := range int64(n) {
-		if p := s.stepAt(s.currentNumber-i, x); p != nil {
+		if p := s.stepAt(s.currentNumber-i, rates); p != nil {
 			sum += uint64(p.failed)
 		}
 	}
 	return sum
 }
 
-// apiHistory returns the n steps of a length up to step last.
-func (s *steps) apiHistory(last int64, n int, length time.Duration, x *rates) api.History {
+// apiHistory returns the n steps that end with step number last.
+func (s *steps) apiHistory(last int64, n int, length time.Duration, rates *rates) api.History {
 	first := last - int64(n) + 1
 	h := api.History{StepMS: length.Milliseconds(), From: time.Unix(first*int64(length/time.Second), 0).UTC().Format(time.RFC3339)}
 	columns := []struct {
@@ -163,7 +163,7 @@ func (s *steps) apiHistory(last int64, n int, length time.Duration, x *rates) ap
 		*c.to = make([]*float64, n)
 	}
 	for i := range n {
-		p := s.stepAt(first+int64(i), x)
+		p := s.stepAt(first+int64(i), rates)
 		if p == nil {
 			continue
 		}
@@ -177,7 +177,8 @@ func (s *steps) apiHistory(last int64, n int, length time.Duration, x *rates) ap
 	return h
 }
 
-// dayRates is the rates of all types together, of the busiest types, and of all other types.
+// dayRates holds the rates of all types together, of each of the busiest types, and of all other
+// types together.
 type dayRates struct {
 	total, otherTypes *rates
 	types             map[string]*rates
@@ -193,9 +194,9 @@ func (d *dayRates) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
 
 // add adds the current counts of a type; old holds those of the previous snapshot. limit bounds
 // the number of types that have rows of their own.
-func (d *dayRates) add(at time.Time, x *row, old, seen *api.Type, s *broker.TypeStats, limit int) {
-	r := d.types[x.Type.Type]
-	if r == nil && len(d.types) >= limit && limit > 0 && x.rates.In > 0 && at.Sub(d.shiftedAt) >= time.Second {
+func (d *dayRates) add(at time.Time, row *row, old, seen *api.Type, s *broker.TypeStats, limit int) {
+	r := d.types[row.Type.Type]
+	if r == nil && len(d.types) >= limit && limit > 0 && row.rates.In > 0 && at.Sub(d.shiftedAt) >= time.Second {
 		// The least busy type gives its row to a type that did more in ten minutes.
 		d.shiftedAt = at
 		minRate, name := math.Inf(1), ""
@@ -208,18 +209,18 @@ func (d *dayRates) add(at time.Time, x *row, old, seen *api.Type, s *broker.Type
 				minRate, name = busy, n
 			}
 		}
-		if x.rates.In*longStep.Seconds() > minRate {
+		if row.rates.In*longStep.Seconds() > minRate {
 			delete(d.types, name)
 		}
 	}
 	if r == nil && len(d.types) < limit {
 		r = newRates()
-		if d.types[x.Type.Type] = r; !x.takenAt.IsZero() { // earlier jobs do not belong to this step
+		if d.types[row.Type.Type] = r; !row.takenAt.IsZero() { // earlier jobs do not belong to this step
 			r.latestCounts, r.stats = countsOf(&old.Ledger), *s
 		}
 	}
 	if r != nil {
-		r.rate = x.rates.In
+		r.rate = row.rates.In
 		r.add(at, countsOf(&seen.Ledger), s)
 		return
 	}
@@ -261,21 +262,21 @@ func (a *API) getHistory(w http.ResponseWriter, r *http.Request) error {
 	}
 	n := int((since + length - 1) / length)
 	var h api.History
-	a.withSnapshot(func(w *snapshot) {
-		x := w.dayRates.total
+	a.withSnapshot(func(snap *snapshot) {
+		rates := snap.dayRates.total
 		switch typ {
 		case "":
 		case otherTypes:
-			x = w.dayRates.otherTypes
+			rates = snap.dayRates.otherTypes
 		default:
-			if x = w.dayRates.types[typ]; x == nil {
-				x = newRates() // all its steps are unknown
+			if rates = snap.dayRates.types[typ]; rates == nil {
+				rates = newRates() // all its steps are unknown
 			}
 		}
 		if length == longStep {
-			h = x.longSteps.apiHistory(w.dayRates.total.longSteps.currentNumber, n, length, x)
+			h = rates.longSteps.apiHistory(snap.dayRates.total.longSteps.currentNumber, n, length, rates)
 		} else {
-			h = x.shortSteps.apiHistory(w.dayRates.total.shortSteps.currentNumber, n, length, x)
+			h = rates.shortSteps.apiHistory(snap.dayRates.total.shortSteps.currentNumber, n, length, rates)
 		}
 	})
 	reply(w, http.StatusOK, h)

@@ -14,12 +14,12 @@ import (
 func TestRatesMatchNaiveSums(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	x := newRates()
+	rates := newRates()
 	at := time.Unix(1e9, 0)
 	var c counts
 	var stats broker.TypeStats
 	short, long := map[int64]uint64{}, map[int64]uint64{}
-	x.add(at, c, &stats)
+	rates.add(at, c, &stats)
 	for range 20000 {
 		at = at.Add(time.Duration(rnd.IntN(10)) * time.Second)
 		if rnd.IntN(2000) == 0 {
@@ -31,7 +31,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 		c.failed += n
 		c.queued = uint64(rnd.IntN(9))
 		stats.Run.Buckets[10] += n // 512 to 1,024 µs
-		x.add(at, c, &stats)
+		rates.add(at, c, &stats)
 		short[at.Unix()/60] += n
 		long[at.Unix()/600] += n
 	}
@@ -39,7 +39,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 	for no := at.Unix()/60 - 59; no <= at.Unix()/60; no++ {
 		hour += short[no]
 	}
-	if got := x.shortSteps.failedJobs(60, x); got != hour {
+	if got := rates.shortSteps.failedJobs(60, rates); got != hour {
 		t.Errorf("seed %d: %d failed in the last hour, want %d", seed, got, hour)
 	}
 	for _, v := range []struct {
@@ -47,8 +47,8 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 		n      int
 		length time.Duration
 		sums   map[int64]uint64
-	}{{&x.shortSteps, shortStepCount, time.Minute, short}, {&x.longSteps, longStepCount, longStep, long}} {
-		h := v.s.apiHistory(v.s.currentNumber, v.n, v.length, x)
+	}{{&rates.shortSteps, shortStepCount, time.Minute, short}, {&rates.longSteps, longStepCount, longStep, long}} {
+		h := v.s.apiHistory(v.s.currentNumber, v.n, v.length, rates)
 		first, err := time.Parse(time.RFC3339, h.From)
 		if err != nil || len(h.In) != v.n || len(h.RunP95) != v.n || h.StepMS != v.length.Milliseconds() {
 			t.Fatalf("%v: from %q, %d and %d steps of %d ms", v.length, h.From, len(h.In), len(h.RunP95), h.StepMS)
@@ -102,8 +102,8 @@ func TestBusiestTypesHaveRows(t *testing.T) {
 	if len(d.types) != 2 || d.types["b"] == nil || d.types["c"] == nil {
 		t.Fatalf("%d types have rows: %v", len(d.types), d.types)
 	}
-	sum := func(x *rates) (n float64) {
-		for _, v := range x.shortSteps.apiHistory(x.shortSteps.currentNumber, shortStepCount, time.Minute, x).In {
+	sum := func(rates *rates) (n float64) {
+		for _, v := range rates.shortSteps.apiHistory(rates.shortSteps.currentNumber, shortStepCount, time.Minute, rates).In {
 			if v != nil {
 				n += *v
 			}

@@ -19,7 +19,7 @@ import (
 	"gloom/broker/server"
 )
 
-// handler serves a request; an error becomes the reply.
+// handler serves a request. If it returns an error, that becomes the reply.
 type handler func(a *API, w http.ResponseWriter, r *http.Request) error
 
 // route is one operation of /v1.
@@ -83,7 +83,7 @@ func apiError(status int, code, format string, args ...any) *api.Error {
 // withAuthorization authorizes requests and turns errors into replies.
 func (a *API) withAuthorization(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		g, err := a.checkAccess(r)
+		grant, err := a.checkAccess(r)
 		if err == nil {
 			err = rt.checkQuery(r)
 		}
@@ -91,7 +91,7 @@ func (a *API) withAuthorization(rt route) http.HandlerFunc {
 			err = rt.readNames(r)
 		}
 		if err == nil {
-			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), grantKey{}, g)))
+			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), grantKey{}, grant)))
 		}
 		if err == nil {
 			return
@@ -114,18 +114,18 @@ func (rt *route) checkQuery(r *http.Request) error {
 	if rt.pattern == "" { // not in /v1
 		return nil
 	}
-	q, err := url.ParseQuery(r.URL.RawQuery)
+	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return apiError(http.StatusBadRequest, "invalid_value", "the query is malformed: %v", err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(q)) {
+	for _, key := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(rt.query, key) {
 			return apiError(http.StatusBadRequest, "invalid_value", "the query has the unknown key %.64q; this path takes %s", key, cmp.Or(strings.Join(rt.query, ", "), "none"))
 		}
-		if n := len(q[key]); n > 1 && !(key == "group" && rt.pattern == submitPattern) {
+		if n := len(query[key]); n > 1 && !(key == "group" && rt.pattern == submitPattern) {
 			return apiError(http.StatusBadRequest, "invalid_value", "%s is given %d times; it may be given once", key, n)
 		}
-		for _, v := range q[key] {
+		for _, v := range query[key] {
 			if !utf8.ValidString(v) {
 				return apiError(http.StatusBadRequest, "invalid_value", "%s must be UTF-8, not %.64q", key, v)
 			}
@@ -173,8 +173,8 @@ type grantKey struct{}
 
 // grantOf returns the grant of the request; nil allows everything.
 func grantOf(r *http.Request) *guard.Grant {
-	g, _ := r.Context().Value(grantKey{}).(*guard.Grant)
-	return g
+	grant, _ := r.Context().Value(grantKey{}).(*guard.Grant)
+	return grant
 }
 
 // checkAccess checks the token, and that the request was not sent by a browser for a page of another
@@ -188,11 +188,11 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 	case reads && strings.HasPrefix(r.URL.Path, "/v1/"):
 		scope = server.ScopeWatch
 	}
-	g, known := a.srv.Authorize(r.Context(), guard.Bearer(r.Header.Get("Authorization")), r.RemoteAddr)
+	grant, known := a.srv.Authorize(r.Context(), guard.Bearer(r.Header.Get("Authorization")), r.RemoteAddr)
 	if !known {
 		return nil, apiError(http.StatusUnauthorized, "unauthorized", "the token is missing or unknown; send Authorization: Bearer TOKEN")
 	}
-	if !g.Has(scope) {
+	if !grant.Has(scope) {
 		want := map[guard.Scope]string{server.ScopeSubmit: "submit", server.ScopeAdmin: "admin", server.ScopeWatch: "watch, or admin"}
 		return nil, apiError(http.StatusForbidden, "forbidden", "this token lacks the scope %s", want[scope])
 	}
@@ -200,26 +200,26 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 		if guard.IsCrossSite(r) {
 			return nil, apiError(http.StatusForbidden, "forbidden_origin", "requests from pages of another origin are refused")
 		}
-		return g, nil
+		return grant, nil
 	}
 	if err := crossOrigin.Check(r); err != nil {
 		return nil, apiError(http.StatusForbidden, "forbidden_origin", "changes from pages of another origin (%.200q) are refused", r.Header.Get("Origin"))
 	}
 	ct := r.Header.Get("Content-Type")
 	if r.Method == http.MethodDelete && ct == "" && r.ContentLength == 0 {
-		return g, nil
+		return grant, nil
 	}
 	mt, _, err := mime.ParseMediaType(ct)
 	if err != nil || mt != "application/json" && !(mt == "text/plain" && isRawBody(r)) {
 		return nil, apiError(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
 	}
-	return g, nil
+	return grant, nil
 }
 
 // peerOf describes the client for the log: its address and its token.
 func peerOf(r *http.Request) string {
-	if g := grantOf(r); g != nil {
-		return fmt.Sprintf("%s, token %x…", r.RemoteAddr, g.Hash[:4])
+	if grant := grantOf(r); grant != nil {
+		return fmt.Sprintf("%s, token %x…", r.RemoteAddr, grant.Hash[:4])
 	}
 	return r.RemoteAddr
 }
@@ -237,13 +237,13 @@ const (
 // pageParams reads the start and the length of the requested page of a listing.
 func pageParams(r *http.Request) (from, limit int, err error) {
 	limit = defaultPage
-	q := r.URL.Query()
-	if v := q.Get("limit"); v != "" {
+	query := r.URL.Query()
+	if v := query.Get("limit"); v != "" {
 		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
 			return 0, 0, apiError(http.StatusBadRequest, "invalid_value", "limit must be an integer from 1 to %d, got %.64q", maxPage, v)
 		}
 	}
-	if v := q.Get("cursor"); v != "" {
+	if v := query.Get("cursor"); v != "" {
 		if from, err = strconv.Atoi(v); err != nil || from < 0 {
 			return 0, 0, apiError(http.StatusBadRequest, "invalid_value", "cursor must be the value of next on the last page, got %.64q", v)
 		}

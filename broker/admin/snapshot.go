@@ -38,7 +38,7 @@ type snapshot struct {
 	duration time.Duration // how long it took
 	nextAt   time.Time
 	total    row
-	stats    broker.TypeStats // of all types
+	stats    broker.TypeStats // the sums over all types
 	rows     map[string]*row
 	dayRates dayRates
 	// sortedRows are sorted rows that have been requested since the last snapshot.
@@ -54,7 +54,7 @@ type snapshot struct {
 	encodedAt time.Time
 }
 
-// row is the snapshot of one type, or of the sum of all.
+// row is the snapshot of one type, or of the sum of all types.
 type row struct {
 	api.Type
 	takenAt  time.Time
@@ -140,22 +140,22 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 	}
 	maxTypes := a.srv.Options().HistoryTypes
 	from := 0
-	h.View(func(b *broker.Broker, _ int64) { snap.stats = *b.OtherStats() })
+	h.View(func(core *broker.Broker, _ int64) { snap.stats = *core.OtherStats() })
 	var sum api.Type
 	add := func(t *broker.TypeInfo, s *broker.TypeStats) {
 		survey.Complete(t)
-		x := snap.rows[string(t.Name)]
-		if x == nil {
-			x = &row{Type: api.Type{Type: wire.Value(t.Name)}}
-			snap.rows[string(t.Name)] = x
+		current := snap.rows[string(t.Name)]
+		if current == nil {
+			current = &row{Type: api.Type{Type: wire.Value(t.Name)}}
+			snap.rows[string(t.Name)] = current
 		}
 		seen := apiType(t)
 		if !snap.takenAt.IsZero() {
-			x.figures.Update(&x.Type, &seen, now, survey.Time()-snap.coreTime)
+			current.figures.Update(&current.Type, &seen, now, survey.Time()-snap.coreTime)
 		}
-		snap.dayRates.add(now, x, &x.Type, &seen, s, maxTypes)
-		x.figures.HeldJobs, x.figures.UsualWait, x.figures.MeanRun = t.HeldJobs, usualWait(&s.Wait), time.Duration(s.Run.Sum/max(s.Run.Count(), 1))
-		x.update(now, &seen)
+		snap.dayRates.add(now, current, &current.Type, &seen, s, maxTypes)
+		current.figures.HeldJobs, current.figures.UsualWait, current.figures.MeanRun = t.HeldJobs, usualWait(&s.Wait), time.Duration(s.Run.Sum/max(s.Run.Count(), 1))
+		current.update(now, &seen)
 		if t.IsKept {
 			snap.stats.Add(s)
 		}
@@ -163,18 +163,18 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 		sum.Dead += seen.Dead
 	}
 	for from >= 0 {
-		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
+		h.View(func(core *broker.Broker, _ int64) { from = core.Types(from, math.MaxInt, add) })
 	}
 	held := int64(0)
-	for name, x := range snap.rows {
-		if x.takenAt != now {
+	for name, current := range snap.rows {
+		if current.takenAt != now {
 			delete(snap.rows, name)
 		} else {
 			held += rowSize + 2*int64(len(name))
 		}
 	}
-	h.View(func(b *broker.Broker, _ int64) {
-		total := b.Totals()
+	h.View(func(core *broker.Broker, _ int64) {
+		total := core.Totals()
 		sum.Ledger = apiLedger(&total)
 	})
 	snap.total.update(now, &sum)
@@ -186,7 +186,7 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 	snap.duration = time.Since(now)
 }
 
-// typeOrder selects types by a filter, and says how to sort them.
+// typeOrder says which types to select and how to sort them.
 type typeOrder struct {
 	key, filter string
 	reverse     bool

@@ -92,12 +92,12 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 // noAnswerError returns the reply without an answer: an error ended the job, or the wait timed out.
-func (a *API) noAnswerError(g *guard.Grant, job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
+func (a *API) noAnswerError(grant *guard.Grant, job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
 	e := refusalError(why)
 	switch why.Code {
 	case 0:
 		link := "/v1/jobs/{id}?body=true"
-		if !g.Has(server.ScopeWatch) {
+		if !grant.Has(server.ScopeWatch) {
 			link = "an attach of this token's owner on the port for submitters, or " + link + " with a token of the scope watch"
 		}
 		e = apiError(http.StatusGatewayTimeout, "timeout", "there was no answer within %v; the job continues, and its outcome is kept for %s", wait, link)
@@ -112,9 +112,9 @@ func (a *API) noAnswerError(g *guard.Grant, job *api.Submitted, why *wire.Error,
 }
 
 func (a *API) stateOf(id string) (state string) {
-	a.srv.Hub().View(func(b *broker.Broker, now int64) {
-		x, _ := b.Explain(now, wire.Canonical(nil, id))
-		state = x.State
+	a.srv.Hub().View(func(core *broker.Broker, now int64) {
+		info, _ := core.Explain(now, wire.Canonical(nil, id))
+		state = info.State
 	})
 	return state
 }
@@ -208,8 +208,8 @@ func rawJob(r *http.Request, data []byte) (body, error) {
 	} else if b["body"] = data; !json.Valid(data) {
 		return nil, apiError(http.StatusBadRequest, "invalid_json", "the body is not JSON: %.64q", data)
 	}
-	q := r.URL.Query()
-	for key, v := range q {
+	query := r.URL.Query()
+	for key, v := range query {
 		switch {
 		case key == "wait":
 		case key == "group":

@@ -17,7 +17,7 @@ import (
 func takeSurvey(h *hub.Hub) *broker.Survey {
 	var s broker.Survey
 	for more := true; more; {
-		h.View(func(b *broker.Broker, now int64) { more = b.Survey(now, &s) })
+		h.View(func(core *broker.Broker, now int64) { more = core.Survey(now, &s) })
 	}
 	return &s
 }
@@ -59,14 +59,14 @@ func parseName(key, v string) ([]byte, error) {
 }
 
 func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
-	if q := r.URL.Query(); q.Has("sort") || q.Has("filter") {
+	if query := r.URL.Query(); query.Has("sort") || query.Has("filter") {
 		return a.getSortedTypes(w, r)
 	}
 	h := a.srv.Hub()
 	survey := takeSurvey(h)
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Type, next int) {
-		h.View(func(b *broker.Broker, _ int64) {
-			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
+		h.View(func(core *broker.Broker, _ int64) {
+			next = core.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
 				x := apiCompleteType(t, survey)
 				x.Wait = append([]uint64(nil), s.Wait.Buckets[:]...)
 				items = append(items, x)
@@ -77,10 +77,10 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
-	n := nameIn(r, "type")
-	t, ok := a.findType(n)
+	name := nameIn(r, "type")
+	t, ok := a.findType(name)
 	if !ok {
-		return unknownTypeError(n)
+		return unknownTypeError(name)
 	}
 	reply(w, http.StatusOK, t)
 	return nil
@@ -97,13 +97,13 @@ func (a *API) findType(name []byte) (api.Type, bool) {
 	var ok bool
 	h := a.srv.Hub()
 	var stats broker.TypeStats
-	h.View(func(b *broker.Broker, _ int64) { t, stats, ok = b.Type(name) })
+	h.View(func(core *broker.Broker, _ int64) { t, stats, ok = core.Type(name) })
 	if !ok {
 		return api.Type{Type: wire.Value(name)}, false
 	}
 	var seen *api.Type
-	a.withSnapshot(func(w *snapshot) {
-		if row := w.rows[string(name)]; row != nil {
+	a.withSnapshot(func(snap *snapshot) {
+		if row := snap.rows[string(name)]; row != nil {
 			c := row.clone()
 			seen = &c
 		}
@@ -133,8 +133,8 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	}
 	event := a.log.Info().Bool("paused", paused)
 	return a.configureType(w, r, event, "paused or resumed a type", func(name []byte) (err error) {
-		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
-			effects, bad := b.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
+		a.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
+			effects, bad := core.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
 			err = wording.SettingErrorOf(bad)
 			return effects
 		})
@@ -175,17 +175,17 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 
 // configureType configures a type, logs the change, and replies with the new state of the type.
 func (a *API) configureType(w http.ResponseWriter, r *http.Request, event *zerolog.Event, action string, set func(name []byte) error) error {
-	n := nameIn(r, "type")
-	if err := set(n); err != nil {
+	name := nameIn(r, "type")
+	if err := set(name); err != nil {
 		var e *wording.SettingError
 		if errors.As(err, &e) {
-			return apiError(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(n), e.Reason)
+			return apiError(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(name), e.Reason)
 		}
 		return err
 	}
-	event.Str("type", wire.Value(n)).Str("peer", peerOf(r)).Msg("an operator " + action)
+	event.Str("type", wire.Value(name)).Str("peer", peerOf(r)).Msg("an operator " + action)
 	a.snapshot.dropGroups()
-	t, _ := a.findType(n)
+	t, _ := a.findType(name)
 	reply(w, http.StatusOK, t)
 	return nil
 }

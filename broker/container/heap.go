@@ -15,7 +15,7 @@ func (x *Entry) Before(y *Entry) bool {
 	return x.A < y.A || x.A == y.A && (x.B < y.B || x.B == y.B && int32(x.C-y.C) < 0)
 }
 
-// Ties reports whether x and y are equal in order: neither comes before the other.
+// Ties reports whether neither x nor y comes before the other.
 func (x *Entry) Ties(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
 
 const (

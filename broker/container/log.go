@@ -22,7 +22,7 @@ type Log[T any] struct {
 	Pages         Pages
 	maxChunks     int // how many chunks are allowed; 0 means no limit
 	chunks        []logChunk
-	droppedChunks int64 // chunks dropped
+	droppedChunks int64 // how many chunks have been dropped
 }
 
 // logChunk is one piece of a log's memory.

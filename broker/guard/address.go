@@ -21,7 +21,7 @@ import (
 type Address struct {
 	Flag, Value   string // the flag, and the address as written there
 	network, addr string // the arguments of net.Listen
-	HasTLS        bool   // with TLS
+	HasTLS        bool   // its connections use TLS
 }
 
 // ParseAddresses splits the addresses of an option. With a certificate, "host:port" has TLS,

@@ -22,7 +22,7 @@ type Options struct {
 	TokenFile string
 	// TLSCert and TLSKey turn TLS on; TLSClientCA requires client certificates.
 	TLSCert, TLSKey, TLSClientCA string
-	// SharedCerts says that another listener of this process has the same certificates and logs
+	// SharedCerts reports that another listener of this process has the same certificates and logs
 	// their warnings.
 	SharedCerts bool
 	// HTTPHosts are further names, separated by commas, that the HTTP address accepts in the
@@ -58,7 +58,7 @@ func (o *Options) CheckTLS() error {
 	return nil
 }
 
-// loadTLS reads the files of certificates.
+// loadTLS reads the certificate files.
 func (o *Options) loadTLS() (*tls.Config, error) {
 	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
 	if err != nil {

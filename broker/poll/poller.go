@@ -23,8 +23,8 @@ import (
 // without a bound, and not report when output is written.
 type Poller struct {
 	epoll *netpoll.Poller
-	// markFD is an event descriptor. The system reports events in order, so mark's event comes
-	// after those of all descriptors that were ready when mark was written to.
+	// markFD is an event descriptor. The system reports events in order, so the event of markFD
+	// comes after those of all descriptors that were ready when markFD was written to.
 	markFD int
 	// turn is held by the goroutine that handles an event or a task.
 	turn     sync.Mutex

@@ -173,15 +173,15 @@ func (c *conn) handleHello(cmd *hub.Command) {
 // Everything is checked before the lock is taken, except types that only the core knows: these
 // the hub checks with Command.Covers.
 var requiredScopes = [...]struct {
-	scope guard.Scope
-	typed bool // the token must cover the types that the request names
-	asks  bool // the token must cover the types that only the core knows
+	scope       guard.Scope
+	checksNamed bool // the token must cover the types that the request names
+	checksKnown bool // the token must cover the types that only the core knows
 }{
-	wire.Submit: {scope: submitScope, typed: true},
-	wire.Join:   {scope: workScope, typed: true, asks: true},
+	wire.Submit: {scope: submitScope, checksNamed: true},
+	wire.Join:   {scope: workScope, checksNamed: true, checksKnown: true},
 	wire.Attach: {scope: submitScope},
-	wire.Cancel: {scope: submitScope, asks: true},
-	wire.Change: {scope: submitScope, asks: true},
+	wire.Cancel: {scope: submitScope, checksKnown: true},
+	wire.Change: {scope: submitScope, checksKnown: true},
 	wire.Pong:   {},
 }
 
@@ -195,14 +195,14 @@ func checkPermitted(grant *guard.Grant, cmd *hub.Command) *wire.Error {
 	if grant.Scopes&required.scope == 0 {
 		return &wire.Error{Code: wire.Forbidden, ID: req.ID, Reason: fmt.Sprintf("this token lacks the scope %s", scopeNames[bits.TrailingZeros8(uint8(required.scope))])}
 	}
-	if required.typed && req.Type != nil && !grant.CoversName(req.Type) {
+	if required.checksNamed && req.Type != nil && !grant.CoversName(req.Type) {
 		return &wire.Error{Code: wire.Forbidden, ID: req.ID, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(req.Type))}
 	}
 	// A pattern may match a type that the token covers.
-	if required.typed && req.Types != nil && !slices.ContainsFunc(req.Types, func(typ []byte) bool { return bytes.IndexByte(typ, '*') >= 0 || grant.CoversName(typ) }) {
+	if required.checksNamed && req.Types != nil && !slices.ContainsFunc(req.Types, func(typ []byte) bool { return bytes.IndexByte(typ, '*') >= 0 || grant.CoversName(typ) }) {
 		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(req.Types[0]))}
 	}
-	if required.asks && !grant.AllTypes {
+	if required.checksKnown && !grant.AllTypes {
 		cmd.Covers, cmd.Scope = grant.CoversName, grant.TypesID
 	}
 	return nil

@@ -80,14 +80,14 @@ func (r *runner) compareLedgers() error {
 	for b.Survey(o.now, &survey) {
 	}
 	for _, name := range o.names {
-		k := o.types[name]
+		ot := o.types[name]
 		info, _, known := b.Type([]byte(name))
 		if !known {
 			if o.used(name) || len(o.lettersOf(name)) > 0 {
 				return fmt.Errorf("type %q is in use, and forgotten", name)
 			}
-			o.forgotten.Add(&k.Ledger)
-			k.Ledger = broker.Ledger{}
+			o.forgotten.Add(&ot.Ledger)
+			ot.Ledger = broker.Ledger{}
 			continue
 		}
 		if !o.used(name) && len(o.lettersOf(name)) == 0 {
@@ -98,7 +98,7 @@ func (r *runner) compareLedgers() error {
 		}
 		sum.Add(&info.Ledger)
 		survey.Complete(&info)
-		if err := cmp.Or(o.compareType(k, info), r.compareLending(k)); err != nil {
+		if err := cmp.Or(o.compareType(ot, info), r.compareLending(ot)); err != nil {
 			return err
 		}
 	}
@@ -122,30 +122,30 @@ func (r *runner) compareLedgers() error {
 
 // compareType compares what can be read about a type. Of the core's description it adopts what
 // is not compared: how many jobs groups hold back.
-func (o *oracle) compareType(k *oracleType, info broker.TypeInfo) error {
+func (o *oracle) compareType(ot *oracleType, info broker.TypeInfo) error {
 	want, owners := info, map[int]bool{0: true}
 	want.OldestAge, want.Workers, want.IdleWorkers = 0, 0, 0
-	_, want.Bytes = total(slices.Concat(o.jobs, o.borrowed), ofType(k.name))
+	_, want.Bytes = total(slices.Concat(o.jobs, o.borrowed), ofType(ot.name))
 	for _, j := range o.jobs {
-		if j.typ == k.name {
+		if j.typ == ot.name {
 			if owners[j.owner] = true; j.state == queued {
 				want.OldestAge = max(want.OldestAge, time.Duration(o.now-j.at))
 			}
 		}
 	}
 	for _, w := range o.peers {
-		if w.kind == workers && w.joined && !w.left && w.serves(k.name) {
+		if w.kind == workers && w.joined && !w.left && w.serves(ot.name) {
 			if want.Workers++; w.free() {
 				want.IdleWorkers++
 			}
 		}
 	}
-	want.Submitters, want.DeadLetters = len(owners)-1, len(o.lettersOf(k.name))
-	want.Name, want.Paused, want.Fair = []byte(k.name), k.paused, k.fair
-	want.Limits = broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate, Burst: k.burst}
-	want.Ledger = k.Ledger
-	want.Delayed, want.Queued, want.Running = uint64(o.countIn(delayed, k.name)), uint64(o.countIn(queued, k.name)), uint64(o.countIn(running, k.name))
-	return checkEqual("type "+k.name, want, info)
+	want.Submitters, want.DeadLetters = len(owners)-1, len(o.lettersOf(ot.name))
+	want.Name, want.Paused, want.Fair = []byte(ot.name), ot.paused, ot.fair
+	want.Limits = broker.TypeLimits{Concurrency: ot.concurrency, Rate: ot.rate, Burst: ot.burst}
+	want.Ledger = ot.Ledger
+	want.Delayed, want.Queued, want.Running = uint64(o.countIn(delayed, ot.name)), uint64(o.countIn(queued, ot.name)), uint64(o.countIn(running, ot.name))
+	return checkEqual("type "+ot.name, want, info)
 }
 
 // compareNext checks that the core asks for a tick in time, and not for a tick that it does not

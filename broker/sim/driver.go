@@ -73,9 +73,9 @@ func (d *driver) lend(text string) []byte {
 		d.scratch = make([]byte, 2*(d.used+len(text))+256)
 		d.used = 0
 	}
-	m := d.scratch[d.used : d.used+len(text) : d.used+len(text)]
-	d.used += copy(m, text)
-	return m
+	mem := d.scratch[d.used : d.used+len(text) : d.used+len(text)]
+	d.used += copy(mem, text)
+	return mem
 }
 
 func (d *driver) body(c *command) []byte {
@@ -127,17 +127,17 @@ func (d *driver) connect(c *command) (fx effects) {
 }
 
 func (d *driver) join(c *command) effects {
-	q := broker.JoinRequest{
+	req := broker.JoinRequest{
 		Type: d.lend(c.typ), Types: d.names(c.types), Except: d.names(c.except),
 		Prefetch: c.prefetch, WantsNotices: c.notices, WantsHeaders: c.wantHeaders,
 	}
 	if c.allow != "" {
-		q.Allows = func(typ []byte) bool { return strings.Contains(c.allow, string(typ)) }
+		req.Allows = func(typ []byte) bool { return strings.Contains(c.allow, string(typ)) }
 		for _, letter := range c.allow {
-			q.Scope |= 1 << (letter - 'a')
+			req.Scope |= 1 << (letter - 'a')
 		}
 	}
-	return d.core.Join(c.now, d.peer(c), &q)
+	return d.core.Join(c.now, d.peer(c), &req)
 }
 
 func (d *driver) fail(c *command) effects {
@@ -172,31 +172,31 @@ func (d *driver) borrow(c *command) effects {
 }
 
 func (d *driver) revokeAll(c *command) effects {
-	q := broker.JobFilter{Type: d.lend(c.typ)}
+	filter := broker.JobFilter{Type: d.lend(c.typ)}
 	if c.boolArg {
-		q.State = "running"
+		filter.State = "running"
 	}
 	if c.typ == "" {
-		q.Type, q.Group = nil, d.lend(c.groups[0])
+		filter.Type, filter.Group = nil, d.lend(c.groups[0])
 	}
 	from := 0
 	return d.all(func() (fx effects, more bool) {
-		fx, _, from = d.core.RevokeJobs(c.now, from, 1000, &q)
+		fx, _, from = d.core.RevokeJobs(c.now, from, 1000, &filter)
 		return fx, from != -1
 	})
 }
 
 func (d *driver) forget(c *command) effects {
-	f := broker.ForgetRequest{Name: d.lend(c.typ), Discard: c.boolArg}
-	d.all(func() (effects, bool) { return d.core.ForgetType(c.now, &f) })
-	_, d.known = d.core.TypeUse(f.Name)
+	req := broker.ForgetRequest{Name: d.lend(c.typ), Discard: c.boolArg}
+	d.all(func() (effects, bool) { return d.core.ForgetType(c.now, &req) })
+	_, d.known = d.core.TypeUse(req.Name)
 	return nil
 }
 
 func (d *driver) reviveAll(c *command) effects {
-	var w broker.LetterWalk
-	d.all(func() (effects, bool) { return d.core.WalkLetters(c.now, d.lend(c.typ), &w, c.boolArg) })
-	d.overloaded = w.Refused > 0
+	var walk broker.LetterWalk
+	d.all(func() (effects, bool) { return d.core.WalkLetters(c.now, d.lend(c.typ), &walk, c.boolArg) })
+	d.overloaded = walk.Refused > 0
 	return nil
 }
 
@@ -222,18 +222,18 @@ func (d *driver) run(number int) uint64 {
 
 func (d *driver) settings(c *command) *broker.Settings {
 	var s broker.Settings
-	for _, x := range c.settings() {
-		switch x.verb {
+	for _, setting := range c.settings() {
+		switch setting.verb {
 		case setRule:
-			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: d.lend(x.id), Rule: x.rule})
+			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: d.lend(setting.id), Rule: setting.rule})
 		case dropRule:
-			s.Drop = append(s.Drop, d.lend(x.id))
+			s.Drop = append(s.Drop, d.lend(setting.id))
 		case setFair:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Fair: &x.boolArg})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(setting.typ), Fair: &setting.boolArg})
 		case pause:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Paused: &x.boolArg})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(setting.typ), Paused: &setting.boolArg})
 		case limit:
-			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(x.typ), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate, Burst: x.burst}})
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend(setting.typ), Limits: &broker.TypeLimits{Concurrency: setting.concurrency, Rate: setting.rate, Burst: setting.burst}})
 		}
 	}
 	return &s
@@ -313,9 +313,9 @@ func (d *driver) note(fx []broker.Effect) {
 
 // settle returns an error if memory that must not change has changed.
 func (d *driver) settle() error {
-	for _, k := range d.stable {
-		if !bytes.Equal(k.body, k.want) {
-			return fmt.Errorf("a body of %d bytes changed although it was marked as stable", len(k.body))
+	for _, stable := range d.stable {
+		if !bytes.Equal(stable.body, stable.want) {
+			return fmt.Errorf("a body of %d bytes changed although it was marked as stable", len(stable.body))
 		}
 	}
 	return nil

@@ -13,26 +13,26 @@ import (
 // generator generates the commands of a run. It looks at the oracle's state, so that
 // interesting cases come more often than by chance.
 type generator struct {
-	p     profile
-	rng   *rand.Rand
-	o     *oracle
-	core  *broker.Broker
-	step  int
-	steps int
-	now   int64
-	peers int // how many numbers of peers are used
-	fresh int // how many ids besides the common ones are used
-	loans int // how many numbers of borrowed runs are used
+	profile profile
+	rng     *rand.Rand
+	oracle  *oracle
+	core    *broker.Broker
+	step    int
+	steps   int
+	now     int64
+	peers   int // how many peer numbers are used
+	fresh   int // how many ids besides the common ones are used
+	loans   int // how many borrowed-run numbers are used
 }
 
 // noise is the text from which bodies are cut.
 var noise = func() []byte {
 	r := rand.New(rand.NewPCG(1, 2))
-	m := make([]byte, 1<<20)
-	for i := range m {
-		m[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[r.IntN(36)]
+	mem := make([]byte, 1<<20)
+	for i := range mem {
+		mem[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[r.IntN(36)]
 	}
-	return m
+	return mem
 }()
 
 func (g *generator) percent(n int) bool { return g.rng.IntN(100) < n }
@@ -40,7 +40,7 @@ func (g *generator) percent(n int) bool { return g.rng.IntN(100) < n }
 // number returns the profile's number with this name. chance takes this number as a probability in
 // percent, and returns true that often. below takes it as a bound, and returns a random number
 // below the bound.
-func (g *generator) number(name string) int  { return g.p.numbers.get(name) }
+func (g *generator) number(name string) int  { return g.profile.numbers.get(name) }
 func (g *generator) chance(name string) bool { return g.percent(g.number(name)) }
 func (g *generator) below(name string) int   { return g.rng.IntN(g.number(name)) }
 
@@ -54,8 +54,8 @@ func (g *generator) maybeDuration(name string) time.Duration {
 
 func (g *generator) next() *command {
 	g.step++
-	if g.p.phase != nil {
-		g.p.numbers.set(g.p.phase(g.step, g.steps))
+	if g.profile.phase != nil {
+		g.profile.numbers.set(g.profile.phase(g.step, g.steps))
 	}
 	c := &command{verb: g.verb()}
 	c.now = g.time(c.verb)
@@ -63,9 +63,9 @@ func (g *generator) next() *command {
 	// depends on when the core checks that rate again. The same holds if a rule is set or dropped
 	// while there is a group that no rate remembers any more: the core forgets it at the tick, and
 	// until then it may exist or not.
-	ruling := (c.verb == setRule || c.verb == dropRule) && g.o.expiringGroups(max(c.now, g.o.now))
-	if g.number("groups") > 0 && (ruling || g.o.paced() && g.core.NextTick() <= max(c.now, g.o.now)) {
-		c.verb, c.now = tick, max(c.now, g.o.now)
+	ruling := (c.verb == setRule || c.verb == dropRule) && g.oracle.expiringGroups(max(c.now, g.oracle.now))
+	if g.number("groups") > 0 && (ruling || g.oracle.paced() && g.core.NextTick() <= max(c.now, g.oracle.now)) {
+		c.verb, c.now = tick, max(c.now, g.oracle.now)
 	}
 	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.number("ids") > 100 {
 		c.verb = tick // such a command would take more than one step
@@ -102,7 +102,7 @@ func (g *generator) next() *command {
 			}
 		}
 	case addBorrower:
-		if c.typ = g.typ(); g.o.cfg.MaxTypes > 0 && !g.o.used(c.typ) {
+		if c.typ = g.typ(); g.oracle.cfg.MaxTypes > 0 && !g.oracle.used(c.typ) {
 			c.verb, c.peer, c.typ = tick, 0, "" // brokers offer to borrow only where jobs wait
 		}
 	case allot:
@@ -123,9 +123,9 @@ func (g *generator) next() *command {
 	case setRule, dropRule, setFair, limit:
 		g.changeSetting(c)
 		for len(c.others) < 4 && g.chance("extraSetting") {
-			x := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
-			if g.changeSetting(x); !slices.ContainsFunc(c.settings(), func(y *command) bool { return x.id == y.id && x.typ == y.typ }) {
-				c.others = append(c.others, x)
+			extra := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
+			if g.changeSetting(extra); !slices.ContainsFunc(c.settings(), func(y *command) bool { return extra.id == y.id && extra.typ == y.typ }) {
+				c.others = append(c.others, extra)
 			}
 		}
 	case change, amend:
@@ -143,7 +143,7 @@ func (g *generator) next() *command {
 		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
-		c.noRetry, c.lost = g.percent(15), g.o.hasKind(c.peer, borrowers|lenders) && g.percent(30)
+		c.noRetry, c.lost = g.percent(15), g.oracle.hasKind(c.peer, borrowers|lenders) && g.percent(30)
 		if c.failDelay = -1; g.percent(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
@@ -159,8 +159,8 @@ func (g *generator) next() *command {
 		c.typ, c.boolArg = g.typ(), g.percent(70)
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
-		if n := len(g.o.letters); n > 0 && g.percent(80) {
-			l := g.o.letters[g.rng.IntN(n)]
+		if n := len(g.oracle.letters); n > 0 && g.percent(80) {
+			l := g.oracle.letters[g.rng.IntN(n)]
 			c.typ, c.id = l.typ, l.id
 		}
 	}
@@ -194,7 +194,7 @@ func (g *generator) changeSetting(c *command) {
 }
 
 func (g *generator) verb() verb {
-	subs, works := g.o.connectedCount(submitters), g.o.connectedCount(workers)
+	subs, works := g.oracle.connectedCount(submitters), g.oracle.connectedCount(workers)
 	if subs == 0 && g.percent(50) || subs < g.number("submitters") && g.percent(10) {
 		return addSubmitter
 	}
@@ -229,7 +229,7 @@ func (g *generator) time(v verb) int64 {
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 50:
-		if at := g.o.next(); at < g.now+int64(800*24*time.Hour) {
+		if at := g.oracle.next(); at < g.now+int64(800*24*time.Hour) {
 			g.now = max(g.now, at) + int64(g.rng.IntN(3)-1)
 			break
 		}
@@ -271,7 +271,7 @@ func (g *generator) peer(v verb) int {
 	if from&(submitters|workers) != 0 {
 		switch n := g.rng.IntN(100); {
 		case n < 2:
-			if number := g.rng.IntN(g.peers+3) + 1; !g.o.hasKind(number, borrowers|lenders) { // a peer that is lost, connected or unknown
+			if number := g.rng.IntN(g.peers+3) + 1; !g.oracle.hasKind(number, borrowers|lenders) { // a peer that is lost, connected or unknown
 				return number
 			}
 		case n < 3:
@@ -281,7 +281,7 @@ func (g *generator) peer(v verb) int {
 		}
 	}
 	var suitable, busy []int
-	for _, p := range g.o.peers {
+	for _, p := range g.oracle.peers {
 		if p.kind&from != 0 {
 			suitable = append(suitable, p.number)
 			if len(p.out) > 0 || p.kind == workers && !p.joined && v == join {
@@ -302,9 +302,9 @@ func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.below("ids")
 
 // id returns an id for a command of a peer: often that of one of its jobs.
 func (g *generator) id(peer int) string {
-	if len(g.o.jobs) > 0 && g.percent(70) {
+	if len(g.oracle.jobs) > 0 && g.percent(70) {
 		for range 4 {
-			j := g.o.jobs[g.rng.IntN(len(g.o.jobs))]
+			j := g.oracle.jobs[g.rng.IntN(len(g.oracle.jobs))]
 			if j.owner == peer || j.detach || peer == 0 {
 				return j.id
 			}
@@ -315,7 +315,7 @@ func (g *generator) id(peer int) string {
 
 // outID returns an id for a command of a worker: mostly that of a job that is out on it.
 func (g *generator) outID(peer int) string {
-	if w := g.o.peer(peer); w != nil && w.kind&(workers|borrowers) != 0 {
+	if w := g.oracle.peer(peer); w != nil && w.kind&(workers|borrowers) != 0 {
 		if !w.named && g.percent(50) {
 			return ""
 		}
@@ -329,8 +329,8 @@ func (g *generator) outID(peer int) string {
 // keptID returns an id for an attach: often that of a kept job without a connection.
 func (g *generator) keptID(over bool) string {
 	for range 8 {
-		if n := len(g.o.jobs); n > 0 {
-			if j := g.o.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.percent(20)) || over && j.state == ended {
+		if n := len(g.oracle.jobs); n > 0 {
+			if j := g.oracle.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.percent(20)) || over && j.state == ended {
 				return j.id
 			}
 		}
@@ -348,7 +348,7 @@ func (g *generator) groups() (list []string) {
 	return list
 }
 
-// patterns returns some names of types, and some patterns that fit several types.
+// patterns returns some type names, and some patterns that match several types.
 func (g *generator) patterns() []string {
 	list := []string{}
 	for range 1 + g.rng.IntN(3) {
@@ -368,8 +368,8 @@ func (g *generator) duration() time.Duration { return durations[g.rng.IntN(len(d
 
 func (g *generator) body(c *command) {
 	bodies := uniform(1, 40)
-	if g.p.bodies != nil {
-		bodies = g.p.bodies
+	if g.profile.bodies != nil {
+		bodies = g.profile.bodies
 	}
 	n := bodies(g.rng)
 	at := g.rng.IntN(len(noise) - n)

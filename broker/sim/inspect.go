@@ -19,12 +19,12 @@ func (r *runner) comparePeers() error {
 	if next != -1 || len(listed) != o.connectedCount(workers) || len(listedSubmitters) != o.connectedCount(submitters) {
 		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(listed), len(listedSubmitters), o.connectedCount(workers), o.connectedCount(submitters))
 	}
-	for _, x := range listed {
-		w := o.peer(r.driver.numbers[x.Peer])
+	for _, got := range listed {
+		w := o.peer(r.driver.numbers[got.Peer])
 		if w == nil || w.kind != workers {
-			return fmt.Errorf("an unknown worker is listed: %+v", x)
+			return fmt.Errorf("an unknown worker is listed: %+v", got)
 		}
-		want := x
+		want := got
 		if want.Type = nil; w.typ != "" {
 			want.Type = []byte(w.typ)
 		}
@@ -35,18 +35,18 @@ func (r *runner) comparePeers() error {
 				want.Jobs = append(want.Jobs, []byte(run.id))
 			}
 			slices.SortFunc(want.Jobs, bytes.Compare)
-			slices.SortFunc(x.Jobs, bytes.Compare)
+			slices.SortFunc(got.Jobs, bytes.Compare)
 		}
-		if err := checkEqual(fmt.Sprintf("worker p%d", w.number), want, x); err != nil {
+		if err := checkEqual(fmt.Sprintf("worker p%d", w.number), want, got); err != nil {
 			return err
 		}
 	}
-	for _, x := range listedSubmitters {
-		number, want := r.driver.numbers[x.Peer], x
+	for _, got := range listedSubmitters {
+		number, want := r.driver.numbers[got.Peer], got
 		if want.Jobs, want.Bytes = total(o.jobs, ownedBy(number)); !o.hasKind(number, submitters) {
-			return fmt.Errorf("an unknown submitter is listed: %+v", x)
+			return fmt.Errorf("an unknown submitter is listed: %+v", got)
 		}
-		if err := checkEqual(fmt.Sprintf("submitter p%d", number), want, x); err != nil {
+		if err := checkEqual(fmt.Sprintf("submitter p%d", number), want, got); err != nil {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func namesOf(list []string) (names [][]byte) {
 // adopts what is not compared: why a job waits, except for workers, and how it ended.
 func (r *runner) compareJob(id string) error {
 	o, d := r.oracle, r.driver
-	x, found := d.core.Explain(o.now, []byte(id))
+	got, found := d.core.Explain(o.now, []byte(id))
 	j := o.held[id]
 	if found != (j != nil) {
 		return fmt.Errorf("job %q: found %v, expected %v", id, found, j != nil)
@@ -80,7 +80,7 @@ func (r *runner) compareJob(id string) error {
 	if j == nil {
 		return nil
 	}
-	want := x
+	want := got
 	want.ID, want.Type, want.State, want.Priority, want.KeepTime = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
 	want.Attempts, want.Retries, want.Bytes, want.Releases = j.attempts, j.retries, len(j.body), j.releases
 	want.Age, want.TimeInState, want.DueIn, want.ExpiresIn, want.DelayLeft = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0, 0
@@ -106,7 +106,7 @@ func (r *runner) compareJob(id string) error {
 	case delayed:
 		want.DelayLeft = time.Duration(j.until - o.now)
 	case queued:
-		if x.Hold >= broker.HeldForWorker {
+		if got.Hold >= broker.HeldForWorker {
 			want.Hold = o.holdForWorkers(j.typ)
 		}
 		ahead, _ = total(o.jobs, func(k *oracleJob) bool { return k.state == queued && k.typ == j.typ && k.before(j) })
@@ -115,10 +115,10 @@ func (r *runner) compareJob(id string) error {
 		want.Groups = namesOf(j.groups)
 	}
 	// The place is compared only if neither rules of groups nor turns change the order.
-	if changes := len(o.rules) > 0 || o.types[j.typ].fair; !changes && (exact != (x.State == "queued" && p.Exact()) || ahead != p.Ahead) {
+	if changes := len(o.rules) > 0 || o.types[j.typ].fair; !changes && (exact != (got.State == "queued" && p.Exact()) || ahead != p.Ahead) {
 		return fmt.Errorf("job %q has %d jobs ahead, got %d, exact %v", id, ahead, p.Ahead, p.Exact())
 	}
-	return checkEqual("job "+id, want, x)
+	return checkEqual("job "+id, want, got)
 }
 
 // holdForWorkers returns what a job waits for that nothing else holds back.
@@ -203,7 +203,7 @@ func (w *walk) step(limit int) error {
 
 func (r *runner) compareWalks() error {
 	for _, w := range r.walks {
-		if err := w.step(1 + r.inner.IntN(4)); err != nil {
+		if err := w.step(1 + r.rng.IntN(4)); err != nil {
 			return err
 		}
 	}

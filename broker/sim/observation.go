@@ -25,14 +25,14 @@ func (x *observation) job(id string) (broker.JobInfo, bool) { return x.core.Expl
 
 // delay returns how long the delay of a delayed job still lasts, and whether there is such a job.
 func (x *observation) delay(id string) (int64, bool) {
-	i, found := x.job(id)
-	return int64(i.DelayLeft), found && i.State == "delayed"
+	info, found := x.job(id)
+	return int64(info.DelayLeft), found && info.State == "delayed"
 }
 
 // held reports whether the core knows a job with this id that has not ended.
 func (x *observation) held(id string) bool {
-	i, found := x.job(id)
-	return found && i.State != "ended"
+	info, found := x.job(id)
+	return found && info.State != "ended"
 }
 
 // handedOut returns the ids of the jobs of a type that this command handed out, in order.

@@ -137,8 +137,8 @@ func (w *oraclePeer) serves(typ string) bool {
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
-// names returns the types that the worker serves and named in its join, not those that only a
-// pattern matches.
+// names returns the types that the worker named in its join and serves. It leaves out types that
+// only a pattern matches.
 func (w *oraclePeer) names() (names []string) {
 	for _, t := range w.types {
 		if !strings.Contains(t, "*") && w.serves(t) && !slices.Contains(names, t) {
@@ -181,7 +181,7 @@ type oracleType struct {
 	concurrency   int
 	rate          float64
 	burst         int
-	paced         rateState
+	rateState     rateState
 	// slow reports that the rate has held jobs back since the last tick: if it would allow a job
 	// again, the core may not have noticed.
 	slow bool
@@ -203,7 +203,7 @@ type oracle struct {
 	// forgotten adds up the counts of the types that the core forgot.
 	forgotten broker.Ledger
 
-	lastNumber int // what number returned last
+	lastNumber int // what nextNumber returned last
 
 	rules     map[string]broker.Rule   // by pattern
 	ruleSetAt map[string]int64         // when each rule was set
@@ -248,14 +248,14 @@ func (o *oracle) moment(c *command) int64 {
 }
 
 // do carries out a command. It stores the expected frames in o.frames.
-func (o *oracle) do(c *command, x observation) {
-	for _, k := range o.types {
-		if _, late := k.paced.opens(k.quota()); k.rate > 0 && late > o.now {
-			k.slow = true
+func (o *oracle) do(c *command, observed observation) {
+	for _, ot := range o.types {
+		if _, late := ot.rateState.opens(ot.quota()); ot.rate > 0 && late > o.now {
+			ot.slow = true
 		}
 	}
 	o.now = o.moment(c)
-	o.frames, o.observed, o.complaint = o.frames[:0], x, ""
+	o.frames, o.observed, o.complaint = o.frames[:0], observed, ""
 	o.observed.now = o.now
 	if o.ticking = c.verb == tick; o.ticking {
 		o.ticked = o.now
@@ -335,13 +335,13 @@ func (o *oracle) connectedCount(kind senders) (n int) {
 }
 
 func (o *oracle) typeNamed(name string) *oracleType {
-	k := o.types[name]
-	if k == nil {
-		k = &oracleType{name: name}
-		o.types[name] = k
+	ot := o.types[name]
+	if ot == nil {
+		ot = &oracleType{name: name}
+		o.types[name] = ot
 		o.names = append(o.names, name)
 	}
-	return k
+	return ot
 }
 
 // forget removes a job that has ended.

@@ -131,13 +131,13 @@ func (o *oracle) reviveLetter(l *letter) {
 // forgetType forgets an unused type. If the command says so, it first discards the type's
 // jobs and letters.
 func (o *oracle) forgetType(c *command) {
-	k := o.types[c.typ]
-	if k == nil {
+	ot := o.types[c.typ]
+	if ot == nil {
 		return
 	}
 	held := slices.DeleteFunc(slices.Concat(o.jobs, o.borrowed), func(j *oracleJob) bool { return j.typ != c.typ })
 	runs := o.active(c.typ) > 0
-	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.boolArg || runs || k.paused || k.hasSettings() || o.hasWorkerNamed(c.typ) {
+	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.boolArg || runs || ot.paused || ot.hasSettings() || o.hasWorkerNamed(c.typ) {
 		if !o.observed.known {
 			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)
 		}
@@ -148,7 +148,7 @@ func (o *oracle) forgetType(c *command) {
 	}
 	for _, j := range held {
 		if j.state != ended {
-			k.Discarded++
+			ot.Discarded++
 			if j.owner != 0 {
 				o.sendLast(j, frame{op: broker.OpEnd, code: broker.Cancelled, id: j.id})
 			}
@@ -205,15 +205,15 @@ func (o *oracle) addedTypes(c *command) int {
 }
 
 // apply changes a setting of a type.
-func (k *oracleType) apply(c *command, now int64) {
+func (ot *oracleType) apply(c *command, now int64) {
 	switch c.verb {
 	case pause:
-		k.paused = c.boolArg
+		ot.paused = c.boolArg
 	case setFair:
-		k.fair = c.boolArg
+		ot.fair = c.boolArg
 	case limit:
-		k.concurrency, k.rate, k.burst = c.concurrency, c.rate, c.burst
-		k.paced, k.slow = rateState{set: now}, false
+		ot.concurrency, ot.rate, ot.burst = c.concurrency, c.rate, c.burst
+		ot.rateState, ot.slow = rateState{setAt: now}, false
 	}
 }
 

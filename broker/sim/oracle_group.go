@@ -55,11 +55,11 @@ func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires 
 // opens returns the times between which the rates of a job's groups begin to let it run, and
 // whether one of the groups is at its concurrency.
 func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
-	o.eachRule(j, func(x ruleGroup, r broker.Rule) {
-		runs, _ := total(o.jobs, func(k *oracleJob) bool { return k.state == running && slices.Contains(k.groups, x.group) })
+	o.eachRule(j, func(at ruleGroup, r broker.Rule) {
+		runs, _ := total(o.jobs, func(k *oracleJob) bool { return k.state == running && slices.Contains(k.groups, at.group) })
 		full = full || r.Concurrency >= 0 && int64(runs) >= r.Concurrency
 		if r.Rate > 0 {
-			from, until := o.rate(x).opens(quotaOf(&r))
+			from, until := o.rate(at).opens(quotaOf(&r))
 			early, late = max(early, from), max(late, until)
 		}
 	})
@@ -67,7 +67,7 @@ func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
 }
 
 // eachRate calls fn for every group of the job and every rate that applies to it.
-func (o *oracle) eachRate(j *oracleJob, fn func(x *rateState, q quota)) {
+func (o *oracle) eachRate(j *oracleJob, fn func(rate *rateState, q quota)) {
 	o.eachRule(j, func(at ruleGroup, r broker.Rule) {
 		if r.Rate > 0 {
 			fn(o.rate(at), quotaOf(&r))
@@ -93,7 +93,7 @@ func (o *oracle) setRule(c *command) {
 		switch {
 		case !fits(c.id, group):
 		case !keepStarts:
-			*o.rate(key) = rateState{set: o.now}
+			*o.rate(key) = rateState{setAt: o.now}
 		default:
 			o.rate(key).change(o.now, &old, &c.rule)
 		}
@@ -103,7 +103,7 @@ func (o *oracle) setRule(c *command) {
 // rate returns the starts that the rate of a rule has allowed for a group.
 func (o *oracle) rate(at ruleGroup) *rateState {
 	if o.rates[at] == nil {
-		o.rates[at] = &rateState{set: o.ruleSetAt[at.pattern]}
+		o.rates[at] = &rateState{setAt: o.ruleSetAt[at.pattern]}
 	}
 	return o.rates[at]
 }
@@ -162,16 +162,16 @@ func (o *oracle) tooManyGroups(names []string, leaving *oracleJob) bool {
 
 // candidate returns the job of a type that must go next, as the nth of this command: the best
 // job or, in a fair type, the best job of the tenant whose turn it is.
-func (o *oracle) candidate(k *oracleType, n int) (first *oracleJob) {
+func (o *oracle) candidate(ot *oracleType, n int) (first *oracleJob) {
 	next := ""
-	if ids := o.observed.handedOut(k.name); n < len(ids) {
+	if ids := o.observed.handedOut(ot.name); n < len(ids) {
 		next = ids[n]
 	}
 	heads := map[tenantKey]*oracleJob{} // the best job of each tenant
 	for _, j := range o.jobs {
-		if j.state == queued && j.typ == k.name && o.allowed(j, next) {
+		if j.state == queued && j.typ == ot.name && o.allowed(j, next) {
 			var t tenantKey // in a type that is not fair, all jobs belong to one tenant
-			if k.fair {
+			if ot.fair {
 				t = tenantOf(j)
 			}
 			if heads[t] == nil || j.before(heads[t]) {

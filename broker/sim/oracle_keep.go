@@ -17,8 +17,8 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	o.setTimer(j)
 	// The core chooses the text of an error's reason, and so its length.
 	if j.length = len(last.body); last.op == broker.OpEnd {
-		i, _ := o.observed.job(j.id)
-		j.length = i.Bytes
+		info, _ := o.observed.job(j.id)
+		j.length = info.Bytes
 	}
 }
 
@@ -36,19 +36,19 @@ func (o *oracle) outcomeWritten(c *command) {
 }
 
 // reaches reports whether submitter s may cancel or change job j.
-func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
-	return j.owner == s.number || j.detach || j.keep > 0 && j.owner == 0 && j.token == s.token
+func (o *oracle) reaches(sub *oraclePeer, j *oracleJob) bool {
+	return j.owner == sub.number || j.detach || j.keep > 0 && j.owner == 0 && j.token == sub.token
 }
 
 // attach carries out an attach: the frames of a kept job go to another connection from now on.
 func (o *oracle) attach(c *command) {
-	s, j := o.peer(c.peer), o.held[c.id]
+	sub, j := o.peer(c.peer), o.held[c.id]
 	switch {
-	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted() && !j.revoked:
-		o.refuse(s.number, broker.UnknownID, c.id)
+	case j == nil || j.keep == 0 || j.token != sub.token || j.unwanted() && !j.revoked:
+		o.refuse(sub.number, broker.UnknownID, c.id)
 		return
-	case j.owner != s.number && j.state == ended && j.length > c.room:
-		o.refuse(s.number, broker.Overloaded, c.id)
+	case j.owner != sub.number && j.state == ended && j.length > c.room:
+		o.refuse(sub.number, broker.Overloaded, c.id)
 		return
 	}
 	if j.progress != c.progress {
@@ -57,14 +57,14 @@ func (o *oracle) attach(c *command) {
 			o.send(frame{op: broker.OpFollow, peer: w.number, id: j.id, loan: j.loan(o.now)})
 		}
 	}
-	o.send(frame{op: broker.OpOK, peer: s.number, id: j.id, state: string(j.state)})
-	if j.owner == s.number {
+	o.send(frame{op: broker.OpOK, peer: sub.number, id: j.id, state: string(j.state)})
+	if j.owner == sub.number {
 		return
 	}
 	if j.owner != 0 && j.state != ended {
 		o.refuse(j.owner, broker.TakenOver, j.id)
 	}
-	j.owner = s.number
+	j.owner = sub.number
 	if j.state == ended {
 		o.sendLast(j, j.last)
 	}

@@ -52,14 +52,14 @@ func (o *oracle) borrow(c *command) {
 	if why != o.observed.unborrowed {
 		o.complaint = fmt.Sprintf("the core did not borrow because of %d, expected %d", o.observed.unborrowed, why)
 	}
-	k, w := o.types[c.typ], o.firstInLine(c.typ)
+	ot, w := o.types[c.typ], o.firstInLine(c.typ)
 	switch why {
 	case 0:
 		j := &oracleJob{command: *c, owner: c.peer, borrowed: true, at: o.now - int64(c.age)}
 		j.retries = 0
 		o.borrowed = append(o.borrowed, j)
-		if k.rate > 0 {
-			k.paced.take(j, o.now, k.quota())
+		if ot.rate > 0 {
+			ot.rateState.take(j, o.now, ot.quota())
 		}
 		o.handTo(w, j)
 		o.handed[c.typ]++
@@ -76,9 +76,9 @@ func (o *oracle) borrowRefusal(c *command) broker.BorrowRefusal {
 	if p == nil || p.kind != lenders || o.draining || w == nil || w.kind == borrowers {
 		return broker.NoIdleWorker
 	}
-	k := o.typeNamed(c.typ)
-	early, late := k.paced.opens(k.quota())
-	if !o.mayRun(k) || k.rate > 0 && (early > o.now || late > o.now && o.observed.unborrowed == broker.NoIdleWorker) {
+	ot := o.typeNamed(c.typ)
+	early, late := ot.rateState.opens(ot.quota())
+	if !o.mayRun(ot) || ot.rate > 0 && (early > o.now || late > o.now && o.observed.unborrowed == broker.NoIdleWorker) {
 		return broker.NoIdleWorker
 	}
 	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.unborrowed == broker.NoIdleWorker {
@@ -132,9 +132,9 @@ func (o *oracle) allot(c *command) {
 func (r *runner) compareMoves() error {
 	d := r.driver
 	lendable := func(typ []byte) bool { return d.core.Demand(typ).Jobs > 0 }
-	d.core.EachIdleChange(func(m *broker.IdleChange) {
-		if m.Set == 0 {
-			d.lendable[string(m.Types[0])] = lendable(m.Types[0])
+	d.core.EachIdleChange(func(change *broker.IdleChange) {
+		if change.Set == 0 {
+			d.lendable[string(change.Types[0])] = lendable(change.Types[0])
 		}
 	})
 	for _, name := range r.oracle.names {
@@ -147,49 +147,49 @@ func (r *runner) compareMoves() error {
 
 // compareLending compares what a fleet is told about a type: the jobs that could be lent, and
 // how many borrowed jobs the workers could take.
-func (r *runner) compareLending(k *oracleType) error {
+func (r *runner) compareLending(ot *oracleType) error {
 	o, b := r.oracle, r.driver.core
-	if k.rate > 0 || o.vanished > 0 || !r.driver.watched {
+	if ot.rate > 0 || o.vanished > 0 || !r.driver.watched {
 		return nil
 	}
-	q, room := o.countIn(queued, k.name), math.MaxInt
-	if k.concurrency > 0 {
-		room = max(0, k.concurrency-o.active(k.name))
+	queuedJobs, room := o.countIn(queued, ot.name), math.MaxInt
+	if ot.concurrency > 0 {
+		room = max(0, ot.concurrency-o.active(ot.name))
 	}
 	var want broker.Demand
-	if best := o.candidate(k, math.MaxInt); best != nil && !k.paused && !o.stopped {
-		want = broker.Demand{Jobs: min(q, room), Priority: best.priority, Since: best.at}
+	if best := o.candidate(ot, math.MaxInt); best != nil && !ot.paused && !o.stopped {
+		want = broker.Demand{Jobs: min(queuedJobs, room), Priority: best.priority, Since: best.at}
 	}
-	got := b.Demand([]byte(k.name))
+	got := b.Demand([]byte(ot.name))
 	if len(o.rules) > 0 { // the core may offer jobs that a group holds back
 		if want.Jobs > 0 && got.Jobs == 0 {
-			return fmt.Errorf("jobs of type %q could run, and are not offered", k.name)
+			return fmt.Errorf("jobs of type %q could run, and are not offered", ot.name)
 		}
 		return nil
 	}
-	if k.fair {
+	if ot.fair {
 		got.Since, want.Since = 0, 0
 		got.Priority, want.Priority = 0, 0
 	}
 	if got != want {
-		return fmt.Errorf("demand of type %q differs: expected %+v, got %+v", k.name, want, got)
+		return fmt.Errorf("demand of type %q differs: expected %+v, got %+v", ot.name, want, got)
 	}
 	limit, places := 0, 0
-	if !k.paused && !o.draining && room > 0 && q == 0 {
+	if !ot.paused && !o.draining && room > 0 && queuedJobs == 0 {
 		limit = room
 		for _, w := range o.peers {
-			if w.free() && w.kind == workers && w.serves(k.name) {
+			if w.free() && w.kind == workers && w.serves(ot.name) {
 				places += w.room - len(w.out)
 			}
 		}
 	}
 	supplied := 0
-	wantLimit := b.Supply([]byte(k.name), func(uint32) int { return math.MaxInt32 }, func(s broker.Supply) bool {
+	wantLimit := b.Supply([]byte(ot.name), func(uint32) int { return math.MaxInt32 }, func(s broker.Supply) bool {
 		supplied += s.Places
 		return true
 	})
 	if wantLimit != limit || supplied != places {
-		return fmt.Errorf("supply of type %q differs: expected %d places and a limit of %d, got %d places and a limit of %d", k.name, places, limit, supplied, wantLimit)
+		return fmt.Errorf("supply of type %q differs: expected %d places and a limit of %d, got %d places and a limit of %d", ot.name, places, limit, supplied, wantLimit)
 	}
 	return nil
 }

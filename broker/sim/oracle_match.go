@@ -25,22 +25,22 @@ func (o *oracle) handOut() {
 	}
 	closed, handed := map[string]bool{}, o.handed
 	clear(o.left)
-	o.expireMet(func(k *oracleType) bool { return k.fair }) // the core chooses the order in which it looks at the jobs of fair types
+	o.expireMet(func(ot *oracleType) bool { return ot.fair }) // the core chooses the order in which it looks at the jobs of fair types
 	for lapsed := 0; ; {
-		var k *oracleType
+		var ot *oracleType
 		var w *oraclePeer
 		var j *oracleJob
 		for _, name := range o.names {
 			if t := o.types[name]; !closed[name] && o.mayRun(t) {
 				if c := o.candidate(t, handed[name]); c != nil && (j == nil || c.before(j)) {
 					if first := o.firstInLine(name); first != nil {
-						k, w, j = t, first, c
+						ot, w, j = t, first, c
 					}
 				}
 			}
 		}
 		if j == nil {
-			o.expireMet(func(k *oracleType) bool { return closed[k.name] })
+			o.expireMet(func(ot *oracleType) bool { return closed[ot.name] })
 			return
 		}
 		// The tick is late, but the job's deadline has passed. (If the type has a rate, the
@@ -49,7 +49,7 @@ func (o *oracle) handOut() {
 			if lapsed == timersPerTick {
 				return
 			}
-			if k.rate > 0 && !o.ticking && o.observed.held(j.id) {
+			if ot.rate > 0 && !o.ticking && o.observed.held(j.id) {
 				o.left[j] = true
 				continue
 			}
@@ -60,11 +60,11 @@ func (o *oracle) handOut() {
 		// The core checks a rate again when its timer fires or when something about the
 		// type changes. Between these times it may miss that the rate allows a job, but not at
 		// a tick.
-		if k.rate > 0 {
+		if ot.rate > 0 {
 			_, clashed := o.observed.delay(j.id)
-			from, until := k.paced.opens(k.quota())
-			if from > o.now || (until > o.now || k.slow) && handed[k.name] >= len(o.observed.handedOut(k.name)) && !(clashed && w.has(j.id)) {
-				closed[k.name] = true
+			from, until := ot.rateState.opens(ot.quota())
+			if from > o.now || (until > o.now || ot.slow) && handed[ot.name] >= len(o.observed.handedOut(ot.name)) && !(clashed && w.has(j.id)) {
+				closed[ot.name] = true
 				continue
 			}
 		}
@@ -72,16 +72,16 @@ func (o *oracle) handOut() {
 			o.delayClash(w, j)
 			continue
 		}
-		if k.rate > 0 {
-			k.paced.take(j, o.now, k.quota())
+		if ot.rate > 0 {
+			ot.rateState.take(j, o.now, ot.quota())
 		}
-		handed[k.name]++
-		o.dispatch(k, w, j)
+		handed[ot.name]++
+		o.dispatch(ot, w, j)
 	}
 }
 
 // expireMet ends the jobs of the selected types that the core has looked at after their deadlines.
-func (o *oracle) expireMet(selects func(k *oracleType) bool) {
+func (o *oracle) expireMet(selects func(ot *oracleType) bool) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.state == queued && selects(o.types[j.typ]) && o.lapsed(j) && !o.observed.held(j.id) {
 			o.expire(j)
@@ -90,8 +90,8 @@ func (o *oracle) expireMet(selects func(k *oracleType) bool) {
 }
 
 // mayRun reports whether the type is not paused and its concurrency allows another run.
-func (o *oracle) mayRun(k *oracleType) bool {
-	return !k.paused && (k.concurrency == 0 || o.active(k.name) < k.concurrency)
+func (o *oracle) mayRun(ot *oracleType) bool {
+	return !ot.paused && (ot.concurrency == 0 || o.active(ot.name) < ot.concurrency)
 }
 
 func (o *oracle) firstInLine(typ string) *oraclePeer {
@@ -104,13 +104,13 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 	return first
 }
 
-func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
-	o.eachRate(j, func(x *rateState, q quota) { x.take(j, o.now, q) })
-	if k.fair {
+func (o *oracle) dispatch(ot *oracleType, w *oraclePeer, j *oracleJob) {
+	o.eachRate(j, func(rate *rateState, q quota) { rate.take(j, o.now, q) })
+	if ot.fair {
 		o.tenantTurns[tenantOf(j)] = o.commands
 	}
 	o.setTimer(j)
-	k.Dispatched++
+	ot.Dispatched++
 	o.handTo(w, j)
 }
 

@@ -23,10 +23,10 @@ func stepOf(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
 
 // quota returns the rate of a type. If no burst is set, as many jobs may start at once as the
 // rate adds in a tenth of a second.
-func (k *oracleType) quota() quota {
-	step := stepOf(k.rate)
-	if k.burst > 0 {
-		return quotaFor(step, float64(k.burst))
+func (ot *oracleType) quota() quota {
+	step := stepOf(ot.rate)
+	if ot.burst > 0 {
+		return quotaFor(step, float64(ot.burst))
 	}
 	return quota{step, max(step, 1e8)}
 }
@@ -42,11 +42,11 @@ func burstOf(r *broker.Rule) float64 {
 	return max(1, math.Floor(r.Rate))
 }
 
-// rateState holds the starts that a rate has allowed lately. set is the time at which the rate was
-// set.
+// rateState holds the starts that a rate has allowed lately. setAt is the time at which the rate
+// was set.
 type rateState struct {
 	starts []start
-	set    int64
+	setAt  int64
 }
 
 // start is the start of a job. If job is nil, it stands for all starts before the latest change of
@@ -82,7 +82,7 @@ func (r *rateState) take(j *oracleJob, now int64, q quota) {
 func (r *rateState) giveBack(j *oracleJob, now int64) {
 	for i := range slices.Backward(r.starts) {
 		if s := &r.starts[i]; s.job == j && s.at == j.since && s.minCost > 0 {
-			if s.minCost = 0; s.at != r.set {
+			if s.minCost = 0; s.at != r.setAt {
 				s.maxCost = min(s.maxCost, now-s.at)
 			}
 			return

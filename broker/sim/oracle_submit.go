@@ -7,21 +7,21 @@ import (
 )
 
 func (o *oracle) submit(c *command) {
-	s := o.peer(c.peer)
+	sub := o.peer(c.peer)
 	switch {
 	case o.held[c.id] != nil:
-		o.refuse(s.number, broker.IDExists, c.id)
+		o.refuse(sub.number, broker.IDExists, c.id)
 		return
 	case o.draining:
-		o.refuse(s.number, broker.Draining, c.id)
+		o.refuse(sub.number, broker.Draining, c.id)
 		return
 	case o.full(c):
-		o.refuse(s.number, broker.Overloaded, c.id)
+		o.refuse(sub.number, broker.Overloaded, c.id)
 		return
 	}
-	j := o.acceptJob(c, s.number)
+	j := o.acceptJob(c, sub.number)
 	if !c.quiet {
-		o.ok(s.number, j.id)
+		o.ok(sub.number, j.id)
 	}
 }
 
@@ -29,18 +29,18 @@ func (o *oracle) submit(c *command) {
 // 1000.
 const maxRetries = 65534
 
-// acceptJob makes a job of a submit.
+// acceptJob turns a submit into a job.
 func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 	j := &oracleJob{
 		command: *c, arrival: o.nextNumber(), owner: owner, origin: owner,
 		at: o.now - int64(c.age), since: o.now - int64(c.age), state: queued,
 	}
-	if s := o.peer(owner); s != nil {
-		j.token = s.token
+	if sub := o.peer(owner); sub != nil {
+		j.token = sub.token
 	}
 	if c.detach {
 		j.owner = 0
-		if k := o.types[c.typ]; c.keep == 0 && (k == nil || !k.fair) {
+		if ot := o.types[c.typ]; c.keep == 0 && (ot == nil || !ot.fair) {
 			j.origin = 0 // in a type that is not fair, the core does not record where detached jobs came from
 		}
 	}
@@ -74,7 +74,7 @@ func (o *oracle) overdueRuns() (n int, bytes int64) {
 	return n, bytes
 }
 
-// overhead returns an upper bound of the memory around jobs, in bytes.
+// overhead returns an upper bound on the memory around jobs, in bytes.
 func (o *oracle) overhead() int64 {
 	n := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs)+len(o.borrowed))<<8
 	for _, w := range o.peers {
@@ -87,7 +87,7 @@ func (o *oracle) overhead() int64 {
 
 // full reports whether one more job would exceed a limit.
 func (o *oracle) full(c *command) bool {
-	g := &o.cfg
+	cfg := &o.cfg
 	overdue, lateBytes := o.overdueRuns()
 	exceeds := func(matches func(*oracleJob) bool, maxJobs int, maxBytes, overhead int64, overdue int, lateBytes int64, lender bool) bool {
 		if maxJobs == 0 && maxBytes == 0 {
@@ -104,20 +104,20 @@ func (o *oracle) full(c *command) bool {
 			maxBytes > 0 && bytes+overhead > maxBytes && o.observed.overloaded
 	}
 	overhead := o.overhead()
-	return exceeds(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, overhead, overdue, lateBytes, false) ||
-		exceeds(ofType(c.typ), g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0, false) ||
-		!c.detach && exceeds(ownedBy(c.peer), g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0, true) ||
+	return exceeds(func(*oracleJob) bool { return true }, cfg.MaxJobs, cfg.MaxBytes, overhead, overdue, lateBytes, false) ||
+		exceeds(ofType(c.typ), cfg.MaxTypeJobs, cfg.MaxTypeBytes, 0, 0, 0, false) ||
+		!c.detach && exceeds(ownedBy(c.peer), cfg.MaxSubmitterJobs, cfg.MaxSubmitterBytes, 0, 0, 0, true) ||
 		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
 // used reports whether a peer uses the type or the type is configured.
 func (o *oracle) used(name string) bool {
-	k := o.types[name]
-	return k != nil && (k.hasSettings() || o.busy(name))
+	ot := o.types[name]
+	return ot != nil && (ot.hasSettings() || o.busy(name))
 }
 
 // hasSettings reports whether the type has limits or is fair.
-func (k *oracleType) hasSettings() bool { return k.fair || k.concurrency > 0 || k.rate > 0 }
+func (ot *oracleType) hasSettings() bool { return ot.fair || ot.concurrency > 0 || ot.rate > 0 }
 
 // busy reports whether a peer uses the type or the type is paused.
 func (o *oracle) busy(name string) bool {
@@ -162,12 +162,12 @@ func (o *oracle) exceedsTypeLimit(added int) bool {
 }
 
 func (o *oracle) cancel(c *command) {
-	s, j := o.peer(c.peer), o.held[c.id]
-	if j == nil || !o.reaches(s, j) || j.unwanted() || j.state == ended && j.owner != 0 {
-		o.refuse(s.number, broker.UnknownID, c.id)
+	sub, j := o.peer(c.peer), o.held[c.id]
+	if j == nil || !o.reaches(sub, j) || j.unwanted() || j.state == ended && j.owner != 0 {
+		o.refuse(sub.number, broker.UnknownID, c.id)
 		return
 	}
-	o.ok(s.number, j.id)
+	o.ok(sub.number, j.id)
 	if j.state == ended {
 		o.forget(j)
 		return
@@ -183,21 +183,21 @@ func (o *oracle) cancel(c *command) {
 
 // change carries out a submitter's change of a job or, if the verb is amend, an operator's.
 func (o *oracle) change(c *command) {
-	s, j := o.peer(c.peer), o.held[c.id]
+	sub, j := o.peer(c.peer), o.held[c.id]
 	switch {
 	case c.verb == amend:
 		if j != nil {
 			o.amend(j, c)
 		}
-	case j == nil || !o.reaches(s, j) || j.state == ended || j.unwanted():
-		o.refuse(s.number, broker.UnknownID, c.id)
+	case j == nil || !o.reaches(sub, j) || j.state == ended || j.unwanted():
+		o.refuse(sub.number, broker.UnknownID, c.id)
 	case j.state == running:
-		o.refuse(s.number, broker.NotProcessing, c.id)
+		o.refuse(sub.number, broker.NotProcessing, c.id)
 	case c.setGroups && o.tooManyGroups(c.groups, j):
-		o.refuse(s.number, broker.Overloaded, c.id)
+		o.refuse(sub.number, broker.Overloaded, c.id)
 	default:
 		o.amend(j, c)
-		o.ok(s.number, j.id)
+		o.ok(sub.number, j.id)
 	}
 }
 
@@ -261,9 +261,9 @@ func (o *oracle) revokeAll(c *command) {
 }
 
 // submitterGone ends the waiting jobs of a lost submitter and makes its running jobs unwanted.
-func (o *oracle) submitterGone(s *oraclePeer) {
+func (o *oracle) submitterGone(sub *oraclePeer) {
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
-		if j.owner != s.number {
+		if j.owner != sub.number {
 			continue
 		}
 		if j.keep > 0 {

@@ -48,8 +48,8 @@ func (o *oracle) tick(*command) {
 		}
 		o.updateTenants() // after each timer, because a tenant that has no jobs then loses its place
 	}
-	for _, k := range o.types {
-		k.slow = false
+	for _, ot := range o.types {
+		ot.slow = false
 	}
 	o.vanished = max(0, o.vanished-sweptPerTick)
 	o.age()
@@ -127,9 +127,9 @@ func (o *oracle) next() int64 {
 	if len(o.letters) > 0 {
 		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
 	}
-	for _, k := range o.types {
-		_, opens := k.paced.opens(k.quota())
-		if k.rate > 0 && (opens > o.now || k.slow) && !o.stopped && o.mayRun(k) && o.firstInLine(k.name) != nil && o.candidate(k, math.MaxInt) != nil {
+	for _, ot := range o.types {
+		_, opens := ot.rateState.opens(ot.quota())
+		if ot.rate > 0 && (opens > o.now || ot.slow) && !o.stopped && o.mayRun(ot) && o.firstInLine(ot.name) != nil && o.candidate(ot, math.MaxInt) != nil {
 			at = min(at, opens)
 		}
 	}

@@ -37,7 +37,7 @@ func (o *oracle) leave(c *command) {
 	o.ok(c.peer, "")
 }
 
-// runFor finds the run named by a worker's frame, and then replies ok. If there is no such run, it
+// runFor finds the run that a worker's frame names, and replies ok. If there is no such run, it
 // refuses the frame and returns nil.
 func (o *oracle) runFor(c *command) (w *oraclePeer, i int) {
 	w = o.peer(c.peer)
@@ -133,7 +133,7 @@ func (o *oracle) progress(c *command) {
 // failRun ends a run without an answer: the job is requeued or fails. An empty reason stands for
 // one that the core writes itself.
 func (o *oracle) failRun(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
-	k := o.typeNamed(j.typ)
+	ot := o.typeNamed(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
 		last := frame{op: broker.OpEnd, code: code, id: j.id, reason: reason}
 		if code == broker.JobRetryLater {
@@ -145,7 +145,7 @@ func (o *oracle) failRun(j *oracleJob, code broker.Code, reason string, noRetry 
 		if !j.borrowed {
 			o.keepLetter(j, reason)
 		}
-		o.count(j, &k.Failed)
+		o.count(j, &ot.Failed)
 		o.conclude(j, last)
 		return
 	}
@@ -176,9 +176,9 @@ func (o *oracle) release(c *command) {
 	if j == nil {
 		return
 	}
-	k := o.typeNamed(j.typ)
-	k.paced.giveBack(j, o.now)
-	o.eachRate(j, func(x *rateState, _ quota) { x.giveBack(j, o.now) })
+	ot := o.typeNamed(j.typ)
+	ot.rateState.giveBack(j, o.now)
+	o.eachRate(j, func(rate *rateState, _ quota) { rate.giveBack(j, o.now) })
 	if j.borrowed {
 		o.send(frame{op: broker.OpReturn, peer: j.owner, id: j.id, run: j.run, delay: int64(c.delay)})
 		o.forget(j)
@@ -188,14 +188,14 @@ func (o *oracle) release(c *command) {
 	begun := c.verb == release
 	if begun {
 		j.releases++
-		k.Releases++
+		ot.Releases++
 	}
 	if o.lapsed(j) {
 		o.expire(j)
 		return
 	}
 	if o.requeue(j, int64(c.delay)); !begun {
-		k.Requeued--
+		ot.Requeued--
 	}
 }
 

@@ -29,39 +29,39 @@ func newPages() *poisonPages {
 
 // Get implements broker.Pages.
 func (p *poisonPages) Get(n int) []byte {
-	var m []byte
+	var mem []byte
 	if f := p.free[n]; len(f) > 0 {
-		m = f[len(f)-1]
+		mem = f[len(f)-1]
 		p.free[n] = f[:len(f)-1]
-		clear(m)
+		clear(mem)
 	} else {
-		m = container.HeapPages{}.Get(n)
+		mem = container.HeapPages{}.Get(n)
 	}
-	p.lent[&m[0]] = m
+	p.lent[&mem[0]] = mem
 	p.held += n
 	p.peak = max(p.peak, p.held)
-	return m
+	return mem
 }
 
 // Put implements broker.Pages.
-func (p *poisonPages) Put(m []byte) {
-	if len(m) == 0 || len(p.lent[&m[0]]) != len(m) {
-		panic(fmt.Sprintf("sim: %d bytes given back that are not lent", len(m)))
+func (p *poisonPages) Put(mem []byte) {
+	if len(mem) == 0 || len(p.lent[&mem[0]]) != len(mem) {
+		panic(fmt.Sprintf("sim: %d bytes given back that are not lent", len(mem)))
 	}
-	delete(p.lent, &m[0])
-	for n := copy(m, poison); n < len(m); n *= 2 {
-		copy(m[n:], m[:n])
+	delete(p.lent, &mem[0])
+	for n := copy(mem, poison); n < len(mem); n *= 2 {
+		copy(mem[n:], mem[:n])
 	}
-	p.back = append(p.back, m)
-	p.held -= len(m)
+	p.back = append(p.back, mem)
+	p.held -= len(mem)
 	p.returns++
 }
 
 // check returns an error if returned memory was written to after its return.
 func (p *poisonPages) check() error {
-	for _, m := range p.back {
-		if bytes.Count(m, []byte(poison)) != len(m) {
-			return fmt.Errorf("memory of %d bytes was written to after it was given back", len(m))
+	for _, mem := range p.back {
+		if bytes.Count(mem, []byte(poison)) != len(mem) {
+			return fmt.Errorf("memory of %d bytes was written to after it was given back", len(mem))
 		}
 	}
 	return nil
@@ -69,8 +69,8 @@ func (p *poisonPages) check() error {
 
 // settle ends a run and keeps its memory for the next run.
 func (p *poisonPages) settle() {
-	for _, m := range slices.AppendSeq(p.back, maps.Values(p.lent)) {
-		p.free[len(m)] = append(p.free[len(m)], m)
+	for _, mem := range slices.AppendSeq(p.back, maps.Values(p.lent)) {
+		p.free[len(mem)] = append(p.free[len(mem)], mem)
 	}
 	clear(p.lent)
 	p.back, p.held = p.back[:0], 0

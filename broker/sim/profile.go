@@ -10,7 +10,7 @@ import (
 	"gloom/broker"
 )
 
-// profile is a kind of runs with its numbers, which change in the course of a run.
+// profile is the kind of one run, with its numbers, which may change in the course of the run.
 type profile struct {
 	*kind
 	// numbers has a number for each parameter. That of a verb is its weight: how often it is chosen,
@@ -34,7 +34,7 @@ type kind struct {
 	phase func(step, steps int) string
 }
 
-// numbers are parameters by their names.
+// numbers holds parameters by name.
 type numbers map[string]int
 
 // get returns the number with a name, which must be one of plainNumbers.
@@ -58,7 +58,7 @@ func (n numbers) set(text string) {
 	}
 }
 
-// plainNumbers are those of clients that only submit, join and respond:
+// plainNumbers are the parameters of clients that only submit, join and respond.
 //
 // minSteps and maxSteps are the range of the number of commands. ids, types and priorities are
 // the numbers of different values in use. They are small, so that commands collide. A run tries

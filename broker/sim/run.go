@@ -51,7 +51,7 @@ func (x *Runner) Run(seed uint64, opt Options) error {
 	shown.Seed = 0
 	config := nonZero(shown)
 	r := x.begin(cfg, &p)
-	g := &generator{p: p, rng: rng, o: r.oracle, core: r.driver.core, steps: steps}
+	g := &generator{profile: p, rng: rng, oracle: r.oracle, core: r.driver.core, steps: steps}
 	if opt.Trace != nil {
 		opt.Trace(fmt.Sprintf("seed %d, %s, %d commands, config:%s", seed, p.name, steps, config))
 	}
@@ -120,21 +120,21 @@ func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*comma
 
 // runner is one run.
 type runner struct {
-	x      *Runner
-	p      *profile
-	driver *driver
-	oracle *oracle
-	steps  int
+	parent  *Runner
+	profile *profile
+	driver  *driver
+	oracle  *oracle
+	steps   int
 	// paced reports that a rate has been set; its timer may fire earlier than needed.
 	paced bool
 	walks []*walk
-	inner *rand.Rand
+	rng   *rand.Rand
 }
 
 func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
 	x.pages.settle()
 	cfg.Pages = x.pages
-	r := &runner{x: x, p: p, driver: newDriver(cfg), oracle: newOracle(cfg), inner: rand.New(rand.NewPCG(cfg.Seed, 1))}
+	r := &runner{parent: x, profile: p, driver: newDriver(cfg), oracle: newOracle(cfg), rng: rand.New(rand.NewPCG(cfg.Seed, 1))}
 	r.walks = r.listings()
 	return r
 }
@@ -163,8 +163,8 @@ func (r *runner) step(c *command) (err error) {
 	}()
 	r.steps++
 	o := r.oracle
-	for _, x := range c.settings() {
-		r.paced = r.paced || x.rate > 0 || x.rule.Rate > 0
+	for _, setting := range c.settings() {
+		r.paced = r.paced || setting.rate > 0 || setting.rule.Rate > 0
 	}
 	r.driver.do(c)
 	o.do(c, r.driver.observation)
@@ -175,7 +175,7 @@ func (r *runner) step(c *command) (err error) {
 	if err := cmp.Or(compareFrames(o.frames, r.driver.frames, endTogether), r.compareNext(), r.compareMoves()); err != nil {
 		return err
 	}
-	every := r.p.numbers.get("ledgerEvery")
+	every := r.profile.numbers.get("ledgerEvery")
 	if r.steps%every != 0 {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (r *runner) step(c *command) (err error) {
 	}
 	id := c.id
 	if n := len(o.jobs); n > 0 {
-		id = o.jobs[r.inner.IntN(n)].id
+		id = o.jobs[r.rng.IntN(n)].id
 	}
 	return cmp.Or(r.comparePeers(), r.compareJob(id), r.compareJob(c.id), r.compareLetters(), r.compareHeld())
 }
@@ -201,7 +201,7 @@ func (r *runner) finish() (err error) {
 	for _, p := range o.peers {
 		end = append(end, &command{verb: gone, now: o.now, peer: p.number})
 	}
-	r.inner.Shuffle(len(end), func(i, j int) { end[i], end[j] = end[j], end[i] })
+	r.rng.Shuffle(len(end), func(i, j int) { end[i], end[j] = end[j], end[i] })
 	for _, j := range o.jobs {
 		if j.detach || j.keep > 0 {
 			end = append(end, &command{verb: revoke, now: o.now, id: j.id})
@@ -266,8 +266,8 @@ func (r *runner) compareHistory() error {
 // count their lists of free records, which are less than a 32nd of their memory.
 func (r *runner) compareHeld() error {
 	o, core, m := r.oracle, r.driver.core, r.driver.core.Memory()
-	if unaccounted := int64(r.x.pages.held) - m.Records - m.Slabs - m.History; unaccounted < -m.Records/32 || unaccounted > m.Pools {
-		return fmt.Errorf("the core holds %d bytes of pages, but counts %+v", r.x.pages.held, m)
+	if unaccounted := int64(r.parent.pages.held) - m.Records - m.Slabs - m.History; unaccounted < -m.Records/32 || unaccounted > m.Pools {
+		return fmt.Errorf("the core holds %d bytes of pages, but counts %+v", r.parent.pages.held, m)
 	}
 	n, bytes := o.overdueRuns()
 	n += len(o.jobs)
@@ -302,7 +302,7 @@ const bigBody = 128 << 10
 const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {
-	p := r.x.pages
+	p := r.parent.pages
 	core, m := r.driver.core, r.driver.core.Memory()
 	if jobs, load := core.Load(); jobs != 0 || core.JobCount() != 0 || load != m.Heaps+m.Queues {
 		return fmt.Errorf("%d jobs are left, %d count with %d bytes, of which %d are heaps and queues", core.JobCount(), jobs, load, m.Heaps+m.Queues)

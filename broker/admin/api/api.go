@@ -75,7 +75,7 @@ type RuleLimits struct {
 type Rule struct {
 	Pattern string `json:"pattern"`
 	RuleLimits
-	// Persisted: the rule is in the file of limits. Otherwise it ends with the process.
+	// Persisted reports that the rule is in the limits file. Otherwise it ends with the process.
 	Persisted bool `json:"persisted"`
 }
 
@@ -214,8 +214,8 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Gone: its connection is closed. Its address is then known only if it is among the last
-	// that closed.
+	// Gone reports that its connection is closed. Its address is then known only if the connection
+	// is among the last that closed.
 	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
 	// connection.
@@ -239,7 +239,7 @@ type Job struct {
 	Groups []string `json:"groups"`
 	// Releases is how often a worker released it (gave it back unrun).
 	Releases int `json:"releases"`
-	// Unwanted: it is running, but its submitter is gone or has cancelled it.
+	// Unwanted reports that it is running, but its submitter is gone or has cancelled it.
 	Unwanted   bool    `json:"unwanted"`
 	AgeSeconds float64 `json:"age_seconds"`
 	// InSeconds is how long it has been in this state.
@@ -278,7 +278,7 @@ type Job struct {
 type Run struct {
 	N      int   `json:"n"` // the number of the run, from 1; a run that was given back is not counted
 	Worker *Peer `json:"worker"`
-	// StartedAt: see End.StartedAt.
+	// StartedAt is when the run began; see End for the format.
 	StartedAt string `json:"started_at"`
 	RanMS     int64  `json:"ran_ms"`
 	// Outcome is answered, failed, lost (with its worker), timed_out or released (given
@@ -286,7 +286,7 @@ type Run struct {
 	Outcome string `json:"outcome"`
 	// Error is the first KiB of the reason why it has no answer.
 	Error string `json:"error,omitempty"`
-	// BrokerLost: it was lost with the broker that it was lent to.
+	// BrokerLost reports that the run was lost with the broker to which it was lent.
 	BrokerLost bool `json:"broker_lost,omitempty"`
 }
 
@@ -296,8 +296,8 @@ type End struct {
 	// StartedAt is when the run that ended the job began; nil if no run ended it.
 	StartedAt *string `json:"started_at"`
 	EndedAt   string  `json:"ended_at"`
-	// WaitedMS is the time from the submission to StartedAt or, without it, to the end; RanMS
-	// that from StartedAt to the end.
+	// WaitedMS is the time from the submission to StartedAt or, without it, to the end; RanMS is
+	// the time from StartedAt to the end.
 	WaitedMS   int64 `json:"waited_ms"`
 	RanMS      int64 `json:"ran_ms"`
 	Size       int   `json:"size"`        // bytes of its body
@@ -321,7 +321,7 @@ type Ended struct {
 	Runs []Run `json:"runs,omitempty"`
 }
 
-// Severities of findings.
+// A finding has one of these severities.
 const (
 	Severe  = "severe"  // jobs do not progress, or clients are refused
 	Warning = "warning" // an operator should look
@@ -552,7 +552,7 @@ type Fleet struct {
 	Member bool   `json:"member"`
 	Name   string `json:"name,omitempty"`
 	Epoch  string `json:"epoch,omitempty"` // a number that changes with each start of the broker
-	// Alone: another broker had this name first.
+	// Alone reports that another broker had this name first.
 	Alone bool  `json:"alone,omitempty"`
 	NATS  *NATS `json:"nats,omitempty"`
 	// Lent jobs are at other brokers, Borrowed jobs come from others and run here. The

@@ -16,8 +16,8 @@ const (
 	// Grace is how long a condition must last before it is reported. So a queue that is full only
 	// for a moment is not a finding.
 	Grace = time.Second
-	// maxTracked bounds the conditions that are remembered between looks; the least severe
-	// ones are dropped.
+	// maxTracked bounds the conditions that are remembered between looks. The least severe ones
+	// beyond it are dropped.
 	maxTracked = 10_000
 	// maxAlike is the largest number of findings that differ only in their subject and are
 	// still listed one by one if Fold is set.
@@ -82,19 +82,19 @@ func (t *Tracker) Update(conditions Conditions, now time.Time) List {
 	clear(conditions[tracked:]) // otherwise the array would hold them, too
 	conditions = conditions[:tracked]
 	since := make(map[conditionKey]time.Time, len(conditions))
-	for _, x := range conditions {
-		at, ok := t.firstSeen[x.key()]
+	for _, c := range conditions {
+		at, ok := t.firstSeen[c.key()]
 		if !ok {
 			// A condition is assumed to have begun at the last look without it. So it is
 			// reported in time even if looks are rare.
-			if at = now; !x.Immediate && !t.updatedAt.IsZero() {
+			if at = now; !c.Immediate && !t.updatedAt.IsZero() {
 				at = t.updatedAt
 			}
 		}
-		x.since, since[x.key()] = at, at
+		c.since, since[c.key()] = at, at
 	}
 	t.firstSeen, t.updatedAt = since, now
-	return List(slices.DeleteFunc(conditions, func(x *Condition) bool { return !x.Immediate && now.Sub(x.since) < Grace }))
+	return List(slices.DeleteFunc(conditions, func(c *Condition) bool { return !c.Immediate && now.Sub(c.since) < Grace }))
 }
 
 // List holds all findings of a look, the most severe first. It does not change.
@@ -104,7 +104,7 @@ type List []*Condition
 // findings have the same severity, kind, cause and limit, only the first is listed.
 type Query struct {
 	Subject, Cause string
-	// Visible reports whether the viewer may see a finding; nil: all.
+	// Visible reports whether the viewer may see a finding; nil means that all are visible.
 	Visible func(*api.Finding) bool
 	Fold    bool
 }
@@ -115,36 +115,36 @@ func (l List) Select(q Query, limit int) api.Findings {
 	out := api.Findings{Items: []api.Finding{}}
 	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}
 	type class struct{ severity, kind, cause, limit string }
-	classOf := func(x *Condition) class { return class{x.Severity, x.Kind, x.Cause, x.Limit} }
-	matches := func(x *Condition) bool {
-		return (q.Subject == "" || x.Subject == q.Subject) && (q.Cause == "" || x.Cause == q.Cause) && (q.Visible == nil || q.Visible(&x.Finding))
+	classOf := func(c *Condition) class { return class{c.Severity, c.Kind, c.Cause, c.Limit} }
+	matches := func(c *Condition) bool {
+		return (q.Subject == "" || c.Subject == q.Subject) && (q.Cause == "" || c.Cause == q.Cause) && (q.Visible == nil || q.Visible(&c.Finding))
 	}
 	groups := map[class]int{}
 	if q.Fold {
-		for _, x := range l {
-			if matches(x) {
-				groups[classOf(x)]++
+		for _, c := range l {
+			if matches(c) {
+				groups[classOf(c)]++
 			}
 		}
 	}
-	for _, x := range l {
-		if !matches(x) {
+	for _, c := range l {
+		if !matches(c) {
 			continue
 		}
-		*counts[x.Severity]++
-		n := groups[classOf(x)]
+		*counts[c.Severity]++
+		n := groups[classOf(c)]
 		if n < 0 || len(out.Items) == limit {
 			out.More++
 			continue
 		}
-		f := x.Finding
+		f := c.Finding
 		if n > maxAlike {
-			f.Alike, groups[classOf(x)] = n-1, -1
+			f.Alike, groups[classOf(c)] = n-1, -1
 		}
-		if x.Text != nil {
-			f.Finding, f.Advice = x.Text()
+		if c.Text != nil {
+			f.Finding, f.Advice = c.Text()
 		}
-		f.Since = x.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		f.Since = c.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 		out.Items = append(out.Items, f)
 	}
 	return out

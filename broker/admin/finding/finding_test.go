@@ -62,9 +62,9 @@ func TestLeastSevereConditionsAreForgotten(t *testing.T) {
 	if l := tracker.Update(found, time.Unix(0, 0)); len(l) != maxTracked {
 		t.Errorf("%d conditions are known, want %d", len(l), maxTracked)
 	}
-	for _, x := range found[maxTracked:] {
-		if x != nil {
-			t.Errorf("condition %q is held", x.Subject)
+	for _, c := range found[maxTracked:] {
+		if c != nil {
+			t.Errorf("condition %q is held", c.Subject)
 		}
 	}
 }

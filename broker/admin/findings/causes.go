@@ -43,10 +43,10 @@ func fixedMessage(finding, advice string) message {
 	return func() (string, string) { return finding, advice }
 }
 
-func (l *finder) add(severity, kind, subject, cause string, weight float64, w message) *finding.Condition {
-	x := &finding.Condition{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Text: w}
-	l.conditions = append(l.conditions, x)
-	return x
+func (l *finder) add(severity, kind, subject, cause string, weight float64, msg message) *finding.Condition {
+	condition := &finding.Condition{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Text: msg}
+	l.conditions = append(l.conditions, condition)
+	return condition
 }
 
 // typeCommand returns a command of gloom about a type, for an advice.
@@ -69,10 +69,10 @@ func formatSpan(d time.Duration) string {
 }
 
 func (l *finder) checkBroker() {
-	p, first := l.lastCounters, !l.lastCounters.started
-	p.started = true
-	find := func(severity, cause string, w message) {
-		l.add(severity, "broker", "broker", cause, 0, w).Immediate = true
+	last, first := l.lastCounters, !l.lastCounters.started
+	last.started = true
+	find := func(severity, cause string, msg message) {
+		l.add(severity, "broker", "broker", cause, 0, msg).Immediate = true
 	}
 	if l.Imbalance != 0 {
 		find(api.Severe, "imbalance", fixedMessage(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
@@ -83,25 +83,25 @@ func (l *finder) checkBroker() {
 			"clients continue with the broker that replaces it: start that one"))
 	}
 	if l.Lag >= minLag {
-		p.lag, p.lateAt = l.Lag, l.Now
+		last.lag, last.lateAt = l.Lag, l.Now
 	}
-	if l.Now.Sub(p.lateAt) <= recentTime {
-		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", formatSpan(p.lag)),
+	if l.Now.Sub(last.lateAt) <= recentTime {
+		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", formatSpan(last.lag)),
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
-	if g := &p.refused; g.update(l.Refused, l.Now, first) {
+	if g := &last.refused; g.update(l.Refused, l.Now, first) {
 		find(api.Severe, "refused", fixedMessage(finding.Plural(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error says which: raise the limit, add workers, or see why the client stopped sending"))
 	}
-	if g := &p.refusedConns; g.update(l.RefusedConns, l.Now, first) {
+	if g := &last.refusedConns; g.update(l.RefusedConns, l.Now, first) {
 		find(api.Severe, "turned_away", fixedMessage(finding.Plural(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may also take up to an eighth of --max-memory), or see who opens so many"))
 	}
-	if g := &p.acceptErrors; g.update(l.AcceptErrors, l.Now, first) {
+	if g := &last.acceptErrors; g.update(l.AcceptErrors, l.Now, first) {
 		find(api.Severe, "unaccepted", fixedMessage(finding.Plural(g.amount, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
-	if g := &p.unauthorized; g.update(l.Unauthorized, l.Now, first) {
+	if g := &last.unauthorized; g.update(l.Unauthorized, l.Now, first) {
 		find(api.Warning, "unauthorized", fixedMessage(finding.Plural(g.amount, "wrong or missing token")+" received lately",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
@@ -115,14 +115,14 @@ func (l *finder) checkBroker() {
 	if f := l.Fleet; f != nil {
 		l.checkFleet(f)
 	}
-	for _, x := range l.Limits {
-		l.checkLimit("broker", "broker", x)
+	for _, limit := range l.Limits {
+		l.checkLimit("broker", "broker", limit)
 	}
 }
 
 func (l *finder) checkFleet(f *Fleet) {
-	find := func(subject, cause, severity string, w message) {
-		l.add(severity, "broker", subject, cause, 0, w).Immediate = true
+	find := func(subject, cause, severity string, msg message) {
+		l.add(severity, "broker", subject, cause, 0, msg).Immediate = true
 	}
 	switch {
 	case f.NameTaken:
@@ -145,7 +145,7 @@ func (l *finder) checkFleet(f *Fleet) {
 
 // checkUnserved reports a type that no worker here serves. In a fleet, other brokers may have busy
 // workers for it: brokers announce only idle workers.
-func (l *finder) checkUnserved(t *Type, find func(severity, cause string, w message) *finding.Condition) {
+func (l *finder) checkUnserved(t *Type, find func(severity, cause string, msg message) *finding.Condition) {
 	f, severity := l.Fleet, api.Severe
 	if f != nil && !f.Away && !f.NameTaken && f.BrokersUp > 0 {
 		severity = api.Warning
@@ -174,38 +174,38 @@ func (l *finder) checkUnserved(t *Type, find func(severity, cause string, w mess
 }
 
 // checkLimit reports a limit that is almost reached.
-func (l *finder) checkLimit(kind, subject string, x Limit) *finding.Condition {
-	if x.Max <= 0 || float64(x.Used) < nearLimit*float64(x.Max) {
+func (l *finder) checkLimit(kind, subject string, limit Limit) *finding.Condition {
+	if limit.Max <= 0 || float64(limit.Used) < nearLimit*float64(limit.Max) {
 		return nil
 	}
-	share := float64(x.Used) / float64(x.Max)
+	share := float64(limit.Used) / float64(limit.Max)
 	severity := api.Warning
 	switch {
-	case x.RefusesNothing:
+	case limit.RefusesNothing:
 		severity = api.Info
 	case share >= 1:
 		severity = api.Severe
 	}
 	f := l.add(severity, kind, subject, "limit", share, func() (string, string) {
 		n := func(v int64) string {
-			if x.IsBytes {
+			if limit.IsBytes {
 				return humanize.IBytes(uint64(v))
 			}
 			return humanize.Comma(v)
 		}
 		advice := "raise the limit, or see what takes so much: when it is reached, clients are refused"
-		if x.RefusesNothing {
+		if limit.RefusesNothing {
 			advice = "raise the limit to keep more: beyond it the oldest are dropped"
 		}
-		return fmt.Sprintf("%s of %s are used (--%s)", n(x.Used), n(x.Max), x.Name), advice
+		return fmt.Sprintf("%s of %s are used (--%s)", n(limit.Used), n(limit.Max), limit.Name), advice
 	})
-	f.Limit = x.Name
+	f.Limit = limit.Name
 	return f
 }
 
 func (l *finder) checkType(t *Type) {
-	find := func(severity, cause string, w message) *finding.Condition {
-		return l.add(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), w)
+	find := func(severity, cause string, msg message) *finding.Condition {
+		return l.add(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), msg)
 	}
 	if t.Figures.Queued > 0 {
 		l.checkQueue(t, find)
@@ -238,7 +238,7 @@ func (l *finder) checkType(t *Type) {
 }
 
 // checkQueue reports the waiting jobs of a type.
-func (l *finder) checkQueue(t *Type, find func(severity, cause string, w message) *finding.Condition) {
+func (l *finder) checkQueue(t *Type, find func(severity, cause string, msg message) *finding.Condition) {
 	held := min(uint64(t.HeldJobs), t.Figures.Queued)
 	if held > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
@@ -264,7 +264,7 @@ func (l *finder) checkQueue(t *Type, find func(severity, cause string, w message
 }
 
 // failureFinding returns the finding about a type whose runs fail.
-func failureFinding(t *Type) (severity, cause string, w message) {
+func failureFinding(t *Type) (severity, cause string, msg message) {
 	pause := "; pause the type until its workers are fixed (" + typeCommand("pause", t) + ")"
 	advice := "see why: its failed jobs show the reasons (" + typeCommand("dead ls", t) + ")" + pause
 	if t.RecentFailures == 0 {
@@ -277,7 +277,7 @@ func failureFinding(t *Type) (severity, cause string, w message) {
 }
 
 // checkStopped reports why no job of a type is handed out, and returns false if jobs are handed out.
-func (l *finder) checkStopped(t *Type, find func(severity, cause string, w message) *finding.Condition) bool {
+func (l *finder) checkStopped(t *Type, find func(severity, cause string, msg message) *finding.Condition) bool {
 	free := t.Figures.Queued - min(t.Figures.Queued, uint64(t.HeldJobs)) // not held back by groups
 	switch c := t.Figures.Limits.Concurrency; {
 	case t.Figures.Paused:
@@ -358,9 +358,9 @@ func (l *finder) checkGroup(g *api.Group) {
 }
 
 func (l *finder) checkClient(c *Client) {
-	find := func(cause string, weight float64, w message) {
-		x := l.add(api.Warning, "client", c.Name, cause, weight, w)
-		x.Number, x.Address, x.Worker, x.Immediate = c.Number, c.Address, c.IsWorker, true
+	find := func(cause string, weight float64, msg message) {
+		condition := l.add(api.Warning, "client", c.Name, cause, weight, msg)
+		condition.Number, condition.Address, condition.Worker, condition.Immediate = c.Number, c.Address, c.IsWorker, true
 	}
 	if c.Overdue > 0 {
 		find("overdue", float64(c.Overdue), fixedMessage(finding.Plural(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
@@ -374,11 +374,11 @@ func (l *finder) checkClient(c *Client) {
 		find("unread", float64(c.Unread), fixedMessage(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", role, formatSpan(c.UnreadFor), humanize.IBytes(uint64(c.Unread))),
 			"check whether it hangs, or restart it; its connection is closed when too much is unread"))
 	}
-	for _, x := range []Limit{
+	for _, limit := range []Limit{
 		{Name: "max-submitter-jobs", Used: c.Jobs, Max: l.MaxSubmitterJobs},
 		{Name: "max-submitter-bytes", Used: c.Bytes, Max: l.MaxSubmitterBytes, IsBytes: true},
 	} {
-		if f := l.checkLimit("client", c.Name, x); f != nil {
+		if f := l.checkLimit("client", c.Name, limit); f != nil {
 			f.Number, f.Address = c.Number, c.Address
 		}
 	}

@@ -19,8 +19,8 @@ type Broker struct {
 	// These are counters: requests refused because of a limit, wrong tokens, connections turned
 	// away, and connections that failed.
 	Refused, Unauthorized, RefusedConns, AcceptErrors uint64
-	// Certificate is a warning about the TLS certificate, "" for none; CertificateInvalid: it is
-	// not valid now.
+	// Certificate is a warning about the TLS certificate, "" for none; CertificateInvalid reports
+	// that it is not valid now.
 	Certificate        string
 	CertificateInvalid bool
 	// Fleet is the state of its fleet, nil for none.
@@ -38,11 +38,12 @@ type Broker struct {
 
 // Fleet is the state of the other brokers.
 type Fleet struct {
-	// Away: NATS is unreachable or refuses subjects, for the reason Why, since Since.
+	// Away reports that NATS is unreachable or refuses subjects, for the reason Why and since
+	// Since.
 	Away  bool
 	Why   string
 	Since time.Time
-	// NameTaken: another broker has this broker's name.
+	// NameTaken reports that another broker has this broker's name.
 	NameTaken bool
 	// BrokersUp is the number of other brokers to which jobs may be lent.
 	BrokersUp int
@@ -56,9 +57,9 @@ type Fleet struct {
 type Limit struct {
 	Name      string
 	Used, Max int64
-	// IsBytes: it is a limit on bytes.
+	// IsBytes reports that the limit is on bytes.
 	IsBytes bool
-	// RefusesNothing: nothing is refused at the limit.
+	// RefusesNothing reports that nothing is refused at the limit.
 	RefusesNothing bool
 }
 

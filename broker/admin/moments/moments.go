@@ -55,10 +55,10 @@ func (r *Ring) Add(m Moment) {
 	r.n++
 }
 
-// Every Period until stop is closed, Collect adds the moment that look returns, unless the moment
-// is unknown. It sets the moment's time, and computes the waits and runs from the histograms; look
-// may set WaitP95 itself. The first look is after one Period, because right after its start a
-// daemon may not have reached its store. The histograms must not change later.
+// Collect adds the moment that look returns, unless it is unknown, every Period until stop is
+// closed. It sets the moment's time, and computes the waits and runs from the histograms; look may
+// set WaitP95 itself. The first look is after one Period, because right after its start a daemon
+// may not have reached its store. The histograms must not change later.
 func (r *Ring) Collect(stop <-chan struct{}, look func() (m Moment, h Histograms, known bool)) {
 	t := time.NewTicker(Period)
 	defer t.Stop()
