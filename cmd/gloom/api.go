@@ -23,11 +23,11 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// operatorClient is a client of the interface for operators, of a broker or of a door.
+// operatorClient is a client of the HTTP interface for operators of a broker or a door.
 type operatorClient struct {
-	flag     string // flag that names the address
-	addr     string // address as it was given
-	baseURL  string // of URLs
+	flag     string // the flag that names the address
+	addr     string // the address as it was given
+	baseURL  string // scheme, host and port, before the path
 	token    string
 	http     *http.Client
 	err      error // error in the options, with which every request fails
@@ -204,12 +204,12 @@ func scopeOf(r *http.Request) string {
 	return "admin"
 }
 
-// refusal is the broker's reply that is not a success. Its text is the reason alone.
+// refusal is a reply of the broker that reports an error. Its text is the reason alone.
 type refusal api.Error
 
 func (r *refusal) Error() string { return cmp.Or(r.Reason, r.Code) }
 
-// httpStatus returns the reply's status if err is a refusal, else 0.
+// httpStatus returns the HTTP status if err is a refusal, otherwise 0.
 func httpStatus(err error) int {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -260,7 +260,7 @@ func listItems[T any](ctx context.Context, o *operatorClient, path string, limit
 	return items, more, err
 }
 
-// printOne asks for one thing and prints it.
+// printOne requests a single item and prints it.
 func printOne[T any](ctx context.Context, t *tool, path string, format func(*T) string) error {
 	var x listItem[T]
 	if err := t.conn.operator().call(ctx, http.MethodGet, path, nil, &x); err != nil {
@@ -269,7 +269,7 @@ func printOne[T any](ctx context.Context, t *tool, path string, format func(*T) 
 	return printItem(t, &x, format)
 }
 
-// printItem prints an answer: as text, or as it was sent.
+// printItem prints an item as text or, with --json, as it was sent.
 func printItem[T any](t *tool, x *listItem[T], format func(*T) string) error {
 	if t.json {
 		return t.printJSON(x.raw)

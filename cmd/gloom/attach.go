@@ -20,7 +20,7 @@ as failed.
 Up to --window jobs are attached to at a time. After Ctrl-C the jobs continue,
 and the outcomes that were not printed are kept.`
 
-// attachWindow is the default of --window: how many jobs are attached to at a time.
+// attachWindow is the default of --window, the number of jobs that are attached to at a time.
 const attachWindow = 10_000
 
 func newAttach(t *tool) *cobra.Command {

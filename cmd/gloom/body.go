@@ -66,9 +66,9 @@ func trimLineEnd(b []byte) []byte {
 	return bytes.TrimSuffix(b, []byte("\r"))
 }
 
-// fromBody returns a body for people and programs: the content of a string, anything else as it is.
-// With formJSON strings stay as they are, too; with formBase64 it returns the bytes that a string
-// encodes.
+// fromBody returns a body as people and programs read it: the content of a string, and any other JSON
+// unchanged. With formJSON a string stays unchanged, too; with formBase64 fromBody returns the bytes that
+// a string encodes.
 func fromBody(body json.RawMessage, form string) ([]byte, error) {
 	var s string
 	isText := len(body) > 0 && body[0] == '"' && stdjson.Unmarshal(body, &s) == nil
@@ -85,7 +85,7 @@ func fromBody(body json.RawMessage, form string) ([]byte, error) {
 	return body, nil
 }
 
-// bodyText returns the content of a string, anything else as it is.
+// bodyText returns the content of a string, and any other JSON unchanged.
 func bodyText(body json.RawMessage) []byte {
 	data, _ := fromBody(body, formAuto)
 	return data

@@ -59,7 +59,7 @@ reaches detached jobs, an operator's token reaches all.`,
 	return cmd
 }
 
-// change asks as an operator first, as cancel does.
+// change sends the request as an operator first, as cancel does.
 func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 	req := api.Change{Priority: c.Priority}
 	if c.Groups != nil {

@@ -46,7 +46,7 @@ type command struct {
 	running sync.WaitGroup
 }
 
-// Causes of a stop other than the job's own.
+// These errors are the reasons why a command is stopped, besides those that the job's context has.
 var (
 	errTimeout  = errors.New("timeout")
 	errOverflow = errors.New("overflow")
@@ -63,7 +63,7 @@ func (c *command) handle(ctx context.Context, job *gloom.Job) (any, error) {
 	return c.runJob(ctx, job)
 }
 
-// runFailure returns the error of a run after which the job may be retried.
+// runFailure returns the error for a failed run whose job may be retried.
 func (c *command) runFailure(err error) error {
 	if c.retryDelay < 0 {
 		return err
@@ -127,7 +127,7 @@ func commandEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GLOOM_") })
 }
 
-// startFailure returns the error of a command that could not start. That is the fault of this
+// startFailure returns the error for a command that could not start. That is the fault of this
 // machine, not of the job, so the slot pauses: otherwise it would use up the retries of a whole
 // queue. If this machine temporarily lacks descriptors, processes or memory, the job is given back.
 func (c *command) startFailure(ctx context.Context, err error) error {
@@ -213,7 +213,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 	return nil, c.runFailure(err)
 }
 
-// limitedBuffer keeps what is written to it up to a limit.
+// limitedBuffer keeps what is written to it, up to limit bytes.
 type limitedBuffer struct {
 	limit    int64
 	buf      bytes.Buffer
@@ -239,7 +239,8 @@ func (b *limitedBuffer) overflowed() bool {
 	}
 }
 
-// tailBuffer keeps the end of what is written to it.
+// tailBuffer keeps at least the last limit bytes of what is written to it, and passes everything on to tee,
+// which may be nil.
 type tailBuffer struct {
 	limit     int
 	buf       []byte
@@ -259,7 +260,7 @@ func (b *tailBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the last bytes, in whole lines if possible.
+// text returns the last maxReportedStderr bytes, in whole lines if possible.
 func (b *tailBuffer) text() string {
 	s := bytes.TrimSpace(b.buf)
 	truncated := b.truncated

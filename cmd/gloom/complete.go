@@ -46,7 +46,7 @@ func (t *tool) completeID(cmd *cobra.Command, args []string, prefix string) ([]s
 	})
 }
 
-// complete offers the names that begin with prefix, of the things that the broker lists at a path.
+// complete offers the names that begin with prefix from a listing of the broker.
 func complete[T any](t *tool, cmd *cobra.Command, path, prefix string, of func(*T) (name, about string)) ([]string, cobra.ShellCompDirective) {
 	if t.conn.resolve(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

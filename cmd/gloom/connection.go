@@ -38,7 +38,7 @@ used instead of the environment.
 that show and control then talk to that daemon instead of a broker, and say what
 it does not have.`
 
-// connection has the addresses of brokers, and the options of connections to them.
+// connection holds the addresses of brokers, and the options of connections to them.
 type connection struct {
 	context                   string
 	submitAddrs, workerAddrs  []string
@@ -48,7 +48,7 @@ type connection struct {
 	tls                       bool
 	caFile, certFile, keyFile string
 	serverName                string
-	cachedOperator            *operatorClient // made when first needed
+	cachedOperator            *operatorClient // created when it is first needed
 }
 
 // bind defines the flags of the connection.
@@ -80,7 +80,7 @@ var ownVariables = map[string]string{
 	"GLOOM_TLS_KEY":    "GLOOM_CLIENT_KEY",
 }
 
-// lookupEnv looks a variable up; an empty one counts as not set.
+// lookupEnv looks up an environment variable; an empty one counts as not set.
 func lookupEnv(name string) (string, bool) {
 	if known := ownVariables[name]; known != "" {
 		name = known
@@ -192,7 +192,7 @@ func (c *connection) options(addrs []string, name string) ([]gloom.Option, error
 	return append(opts, gloom.TLS(conf)), nil
 }
 
-// tlsConfig returns nil if no TLS is asked for.
+// tlsConfig returns the configuration of TLS, nil if no option asks for TLS.
 func (c *connection) tlsConfig() (*tls.Config, error) {
 	if !c.tls && c.caFile == "" && c.certFile == "" && c.keyFile == "" && c.serverName == "" {
 		return nil, nil

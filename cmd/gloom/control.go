@@ -118,9 +118,8 @@ told to stop.`,
 	return cmd
 }
 
-// cancel asks as an operator first, and as a submitter where that is not
-// possible: submitters may cancel detached jobs, also running ones, and need
-// no operator's token.
+// cancel sends the request as an operator first and, if that is not possible, as a submitter: submitters
+// may cancel detached jobs, even running ones, and need no operator's token.
 func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	o := t.conn.operator()
 	query := ""
@@ -145,9 +144,9 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	})
 }
 
-// retryAsSubmitter does over a submitter's connection what the operators' address has refused. If
-// that fails as well, it returns the operators' refusal, or an error that says that the token
-// reaches no such job.
+// retryAsSubmitter repeats over a submitter's connection what was refused at the address for operators. If
+// that fails as well, it returns the first refusal, or an error that says that the token reaches no such
+// job.
 func (t *tool) retryAsSubmitter(ctx context.Context, command, id string, refused error, fn func(*gloom.Submitter) error) error {
 	err := t.withSubmitter(ctx, command, fn)
 	switch {

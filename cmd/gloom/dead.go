@@ -48,7 +48,7 @@ func deadPath(typ, id string) string { return "/v1/dead/" + api.Segment(typ) + "
 // read.
 const maxDead = 100 * pageSize
 
-// typesWithDead returns the types that have failed jobs.
+// typesWithDead returns the names of the types of which failed jobs are kept.
 func (o *operatorClient) typesWithDead(ctx context.Context) (names []string, err error) {
 	_, err = eachItem(ctx, o, "/v1/types", maxDead, func(x api.Type) error {
 		if x.Dead > 0 {
@@ -82,7 +82,7 @@ func newDeadLs(t *tool) *cobra.Command {
 
 type deadItem = listItem[api.DeadJob]
 
-// eachDead calls fn for the latest failed jobs of some types, or of all.
+// eachDead calls fn for the latest failed jobs of the given types, or of all types if none is given.
 func (l *listCommand) eachDead(ctx context.Context, types []string, reason string, fn func(deadItem) error) (more bool, err error) {
 	o := l.conn.operator()
 	if len(types) == 0 {

@@ -19,7 +19,7 @@ import (
 	"gloom/wire"
 )
 
-// Exit statuses besides those of all programs; the help of the root command lists them.
+// These exit statuses are gloom's own, besides those that all programs share; exitHelp lists them.
 const (
 	exitUnreachable = 3
 	exitDenied      = 4
@@ -100,7 +100,7 @@ func refusalStatus(c gloom.Code) int {
 	return cli.ExitFailed
 }
 
-// errorText returns the text of a broker's answer.
+// errorText returns the text of a refusal or failure that the broker reported.
 func errorText(code gloom.Code, reason, id string) string {
 	s := string(code)
 	if id != "" {
@@ -112,7 +112,7 @@ func errorText(code gloom.Code, reason, id string) string {
 	return s
 }
 
-// hintForCode returns a hint for a code.
+// hintForCode returns a hint that helps with a code, "" if there is none.
 func hintForCode(c gloom.Code) string {
 	switch c {
 	case gloom.ErrUnauthorized:
@@ -131,7 +131,7 @@ func hintForCode(c gloom.Code) string {
 	return ""
 }
 
-// isUnreachable reports whether an error is about getting through to a broker.
+// isUnreachable reports whether an error says that no broker could be reached.
 func isUnreachable(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError

@@ -56,7 +56,7 @@ The exit status is 1 if a finding is severe.`,
 	return cmd
 }
 
-// findings returns what was found.
+// findings requests the findings that a query selects; it begins with "&" unless it is empty.
 func (t *tool) findings(ctx context.Context, query string) (found listItem[api.Findings], err error) {
 	err = t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &found)
 	return found, err

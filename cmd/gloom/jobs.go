@@ -41,7 +41,7 @@ func (q *jobFilter) toAPI(limit int) api.JobFilter {
 	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.Milliseconds(), All: all, Most: limit}
 }
 
-// describe returns the filter, without the state, for a question.
+// describe returns the filter, without the state, in words for a question.
 func (q *jobFilter) describe() string {
 	return filterText("id", q.id, "group", q.group, "older", ageText(q.older))
 }
@@ -257,7 +257,7 @@ func describeBody(j *api.Job) string {
 // maxShownBody limits the bytes of a body that are shown among other facts.
 const maxShownBody = 2000
 
-// abridged returns a value on one line, cut if it is long.
+// abridged returns a value on one line, truncated to maxShownBody.
 func abridged(raw json.RawMessage) string {
 	s := string(oneLine(raw))
 	if len(s) > maxShownBody {
@@ -307,9 +307,9 @@ func newPurge(t *tool) *cobra.Command {
 // bulkChange is a change to all jobs that match a filter.
 type bulkChange struct {
 	path            string
-	filter          func(limit int) any // 0: all that match
-	noun, verb      string              // waiting job, cancel
-	typ, filterText string              // the type, the filter in words
+	filter          func(limit int) any // returns the request's filter; limit 0 means all jobs that match
+	noun, verb      string              // for messages, such as "waiting job" and "cancel"
+	typ, filterText string              // the type, and the filter in words
 	yes             bool
 }
 

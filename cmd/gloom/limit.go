@@ -80,7 +80,8 @@ type limitCommand struct {
 
 func (l *limitCommand) hasLimits() bool { return l.concurrency.isSet || l.rate.isSet || l.burst.isSet }
 
-// apply changes the limits that flags have given. Without a rate there is no burst, unless one is given.
+// apply sets the limits for which flags were given. Without a rate there is no burst, unless a flag sets
+// one.
 func (l *limitCommand) apply(r *api.RuleLimits) {
 	if l.concurrency.isSet {
 		r.Concurrency = l.concurrency.toInt()

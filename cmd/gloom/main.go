@@ -19,7 +19,7 @@ func main() {
 	os.Exit(cli.Execute(newRoot(), os.Args[1:], os.Stderr))
 }
 
-// tool holds what all commands share.
+// tool holds what all commands share: the standard streams, and the options of the connection.
 type tool struct {
 	stdout, stderr *os.File
 	conn           connection
@@ -97,7 +97,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// finishCommands sets what all commands have in common.
+// finishCommands sets the properties that c and all commands below it share.
 func finishCommands(c *cobra.Command) {
 	c.DisableFlagsInUseLine = true
 	if c.ValidArgsFunction == nil && c.ValidArgs == nil {

@@ -183,7 +183,7 @@ func (v *outcomePrinter) print(o lineResult) error {
 	return v.out.WriteByte('\n')
 }
 
-// printRecord prints a line's outcome for programs.
+// printRecord prints a line's outcome as JSON, for programs.
 func (v *outcomePrinter) printRecord(o lineResult) error {
 	code, reason, id := errorParts(o.err)
 	if o.err == nil {

@@ -51,7 +51,7 @@ type pingCommand struct {
 // pingPause is the time between attempts.
 const pingPause = 50 * time.Millisecond
 
-// pingResult is the result for one address.
+// pingResult is the result for one address, as --json prints it.
 type pingResult struct {
 	Port    string  `json:"port"`
 	Address string  `json:"address"`
@@ -163,7 +163,7 @@ func checkPort(ctx context.Context, jobs *gloom.Submitter, port, addr string) er
 	case port == "worker" && refused.Code == gloom.ErrUnknownID:
 		other = "submitters"
 	}
-	if other == "" { // it is right, or the token does not allow to cancel
+	if other == "" { // the address is right, or the token does not allow cancel
 		return nil
 	}
 	return cli.Usagef("--%s-addr %s is the broker's address for %s", port, addr, other).

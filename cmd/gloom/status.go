@@ -116,6 +116,7 @@ func describeLimits(s *doors.Status, all bool) []field {
 	return f
 }
 
+// version is what gloom version --json prints.
 type version struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`

@@ -160,7 +160,7 @@ func (s *submitCommand) checkStream(f *pflag.FlagSet) error {
 	return checkDurations(f, "reconnect")
 }
 
-// submitCommand is the command that submits jobs, many of them as a stream, or attaches to many.
+// submitCommand is the command that submits one job or a stream of jobs, or attaches to jobs.
 type submitCommand struct {
 	*tool
 	job       gloom.Job // what all jobs have in common
@@ -320,7 +320,7 @@ func (s *submitCommand) inputHint() string {
 	return ""
 }
 
-// shellWords quotes words for a shell, and joins them.
+// shellWords quotes words for a shell and joins them with blanks.
 func shellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

@@ -49,7 +49,7 @@ const topExample = `  gloom top --sort wait
   gloom top --since 3h --filter mail
   gloom top --json --interval 10s >>load.jsonl`
 
-// maxTypes is the maximum number of types that are read.
+// maxTypes is the maximum number of types that top reads.
 const maxTypes = 10000
 
 func newTop(t *tool) *cobra.Command {
@@ -169,7 +169,7 @@ func (p *topCommand) print(v *view) error {
 	return outputError(w.Flush())
 }
 
-// runScreen renews the table on the terminal until the user quits.
+// runScreen redraws the table on the terminal until the user quits.
 func (p *topCommand) runScreen(ctx context.Context, last *sample) error {
 	text.EnableColors() // always on: the style decides whether colours are used
 	s := &screen{topCommand: p, ctx: ctx, last: last, view: computeView(last, last), style: screenStyle(cli.HasColours(p.stdout))}
@@ -271,7 +271,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// typeFilter takes a key while the filter is typed.
+// typeFilter handles a key while the user types the filter.
 func (s *screen) typeFilter(key tea.KeyPressMsg) {
 	switch name := key.String(); name {
 	case "enter":

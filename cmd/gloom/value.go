@@ -14,7 +14,7 @@ import (
 	"gloom/wire"
 )
 
-// textFlag is a flag whose value parse reads.
+// textFlag is a flag whose value is parsed by parse; typ is its type in help.
 type textFlag struct {
 	typ, text string
 	parse     func(v string) error
@@ -72,7 +72,7 @@ func (l *limit) toInt() *int64 {
 	return new(int64(*l.value))
 }
 
-// statuses are exit statuses: all, or a list such as 2,64.
+// statuses is a set of exit statuses: all, or those in a list such as 2,64.
 type statuses struct {
 	all  bool
 	list []int

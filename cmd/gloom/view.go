@@ -119,7 +119,7 @@ type column struct {
 	less          func(a, b *row) int
 }
 
-// topColumns are the columns of top. Their widths and the blanks between them
+// topColumns lists the columns of top. Their widths and the blanks between them
 // leave the type 20 characters of 80.
 var topColumns = []column{
 	{"TYPE", "type", 0, (*row).label, func(a, b *row) int { return strings.Compare(a.Type, b.Type) }},
@@ -155,7 +155,7 @@ func formatOptionalSpan(seconds float64, ok bool) string {
 	return formatShortSpan(seconds)
 }
 
-// filterTypes returns the view of the types whose names contain part.
+// filterTypes returns a view of only the types whose names contain part.
 func (v *view) filterTypes(part string) *view {
 	filtered := *v
 	filtered.Types, filtered.allFiltered = []row{}, len(v.Types) > 0

@@ -167,7 +167,7 @@ func (w *workCommand) note(format string, args ...any) {
 	fmt.Fprintf(w.log, "gloom: "+format+"\n", args...)
 }
 
-// complete offers types, then programs and files, as a shell does by itself.
+// complete offers types as the first argument, then programs and files, as a shell does by itself.
 func (w *workCommand) complete(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return w.completeType(cmd, args, prefix)
@@ -445,8 +445,8 @@ const (
 	maxFailureTypes = 100
 )
 
-// shouldReport reports whether a failure of a type is to be reported at this time, and how many have
-// been hidden since the last report. The first failure of a type is reported.
+// shouldReport counts a failure of a type, and returns whether to report it now and how many failures
+// have been hidden since the last report. The first failure of a type is reported.
 func (t *workReporter) shouldReport(typ string, now time.Time) (hidden int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

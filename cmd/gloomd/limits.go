@@ -15,8 +15,8 @@ import (
 	"gloom/wire"
 )
 
-// readLimits reads a file of limits: the section types, by name, and the section groups, by
-// pattern. The error names the line of the mistake.
+// readLimits reads a file of limits, which has a section types, keyed by name, and a section groups, keyed
+// by pattern. The error names the line of the mistake.
 func readLimits(path string) (settings.FileLimits, error) {
 	limits := settings.FileLimits{Types: map[string]settings.TypeSettings{}, Groups: map[string]broker.Rule{}}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would block
@@ -57,7 +57,7 @@ func readLimits(path string) (settings.FileLimits, error) {
 	return limits, nil
 }
 
-// addLineOfFile adds to an error about a type or a rule its line in the file.
+// addLineOfFile adds the line in the file of limits to an error about a type or a rule.
 func addLineOfFile(path string, err error) error {
 	var s *wording.SettingError
 	if !errors.As(err, &s) {

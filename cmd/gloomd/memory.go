@@ -13,8 +13,8 @@ import (
 
 const (
 	minMemory = 16 << 20
-	// minDefaultMemory is the smallest default, for hosts so small that half of their memory
-	// is too little.
+	// minDefaultMemory is the smallest default of --max-memory, for hosts so small that half of their
+	// memory is too little.
 	minDefaultMemory = 64 << 20
 )
 
@@ -30,7 +30,8 @@ type memoryShare struct {
 	sixteenths int64 // of --max-memory
 }
 
-// memoryShares returns the limits; 3/16 is left for connections, records and uncollected garbage.
+// memoryShares returns the limits that share --max-memory; 3/16 of it is left for connections, records and
+// uncollected garbage.
 func memoryShares(o *settings.Options) []memoryShare {
 	return []memoryShare{
 		{"max-bytes", &o.MaxBytes, 8},

@@ -103,8 +103,8 @@ func setDefaultTexts(f *pflag.FlagSet) {
 	}
 }
 
-// addressesFlag is a flag for several addresses, which take the place of the default
-// ones and of a socket beside them.
+// addressesFlag is a flag for several addresses, which replace the default address and the socket beside
+// it.
 type addressesFlag struct {
 	target, socketBeside *string
 	isSet                bool
