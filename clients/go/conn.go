@@ -27,7 +27,7 @@ const (
 	maxSilentBeats = 3
 )
 
-// errFinished ends a connection that has nothing more to wait for.
+// errFinished is the cause of the end of a connection that has nothing more to wait for.
 var errFinished = errors.New("finished")
 
 // conn is a connection to a broker. One goroutine writes the frames that others append to a

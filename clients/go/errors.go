@@ -15,8 +15,8 @@ type Code string
 // The codes of the protocol.
 const (
 	ErrMissingField  Code = "missing_field"  // a required key is missing
-	ErrInvalidType   Code = "invalid_type"   // a value of the wrong kind
-	ErrInvalidValue  Code = "invalid_value"  // the right kind, out of its range
+	ErrInvalidType   Code = "invalid_type"   // a value has the wrong JSON type
+	ErrInvalidValue  Code = "invalid_value"  // a value is out of its range
 	ErrInvalidAction Code = "invalid_action" // a verb of the other port
 	ErrUnknownAction Code = "unknown_action" // the broker does not know the verb
 	ErrInvalidState  Code = "invalid_state"  // not allowed now

@@ -10,15 +10,14 @@ import (
 	"gloom/wire"
 )
 
-// NoRetries as Job.Retries asks for a single run.
+// NoRetries is the value of Job.Retries that asks for a single run.
 const NoRetries = -1
 
-// DefaultBackoff is used for a Job.Backoff of 0 if retries are possible. NoBackoff asks for
-// none.
-const (
-	DefaultBackoff               = time.Second
-	NoBackoff      time.Duration = -1
-)
+// DefaultBackoff stands in for a Job.Backoff of 0 if retries are possible.
+const DefaultBackoff = time.Second
+
+// NoBackoff is the value of Job.Backoff that asks for retries without a wait.
+const NoBackoff time.Duration = -1
 
 // Job is what a submitter submits and a handler receives. A handler gets ID, Type, Body and
 // Headers only.
@@ -32,12 +31,12 @@ type Job struct {
 	// Body is one JSON value, passed on byte for byte. Submit copies it. Nil means null; use
 	// JSON to encode other values.
 	Body json.RawMessage
-	// Priority orders waiting jobs: larger numbers go first, and among equals the older job.
+	// Priority orders waiting jobs: the largest number goes first and, among equals, the oldest job.
 	Priority int64
 
 	// Durations are rounded up to milliseconds and are at most a year; 0 means none.
 
-	Delay   time.Duration // how long it is not handed out
+	Delay   time.Duration // how long the job waits before it may be handed out
 	Timeout time.Duration // how long a run may take before it has failed
 	Expires time.Duration // a deadline for starting, counted from the submit, Delay included
 
@@ -83,7 +82,7 @@ type Job struct {
 
 // Progress sends a report about the running job, any value, to a submitter that wants it. It
 // blocks only while too many reports are unanswered. It returns the cause of the handler's
-// context once that has ended. It returns an error for a job that no handler received.
+// context once that has ended, and an error for a job that no handler received.
 func (j *Job) Progress(v any) error {
 	r := j.run
 	if r == nil {

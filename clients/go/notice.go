@@ -19,7 +19,7 @@ func (e Event) String() string { return string(e) }
 // Notice reports something that no caller waits for.
 type Notice struct {
 	Event Event
-	Addr  string        // the broker
+	Addr  string        // the broker's address
 	Err   error         // nil for EventConnected and EventJoined
-	Wait  time.Duration // until the next attempt
+	Wait  time.Duration // the time until the next attempt
 }

@@ -15,7 +15,7 @@ import (
 	"gloom/wire"
 )
 
-// Defaults of the options.
+// These are the defaults of the options.
 const (
 	DefaultSubmitAddr  = "127.0.0.1:9998"
 	DefaultWorkerAddr  = "127.0.0.1:9999"
@@ -127,7 +127,7 @@ func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 }
 
 func (c *config) validate() error {
-	most := math.MaxInt32 - wire.MaxFrameOut(0)
+	maxFrameLimit := math.MaxInt32 - wire.MaxFrameOut(0)
 	const minBeat, maxBeat = wire.MinHeartbeatMS * time.Millisecond, wire.MaxHeartbeatMS * time.Millisecond
 	for _, a := range c.addrs {
 		if _, _, _, err := splitAddr(a); err != nil {
@@ -137,7 +137,7 @@ func (c *config) validate() error {
 	return cmp.Or(
 		errorIf(len(c.addrs) == 0, "no broker address"),
 		errorIf(c.dialTimeout <= 0, "dial timeout %v: must be above 0", c.dialTimeout),
-		errorIf(c.maxFrame < 1024 || c.maxFrame > most, "max frame %d: must be 1024 … %d", c.maxFrame, most),
+		errorIf(c.maxFrame < 1024 || c.maxFrame > maxFrameLimit, "max frame %d: must be 1024 … %d", c.maxFrame, maxFrameLimit),
 		errorIf(c.window < 1, "window %d: must be at least 1", c.window),
 		errorIf(c.backoffBase <= 0 || c.backoffMax < c.backoffBase, "backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax),
 		errorIf(c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), "heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat),

@@ -34,8 +34,8 @@ func (r *Run) Answer(value any, err error) {
 	r.socket.answer(r, body, err, request{})
 }
 
-// cancelUnwanted notifies the handler, or Unwanted, that nobody waits for the run any more. The
-// socket's mu must be held.
+// cancelUnwanted ends the handler's context, or calls OnUnwanted, because nobody waits for the run any
+// more. The socket's mu must be held.
 func (r *Run) cancelUnwanted(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)

@@ -13,7 +13,7 @@ import (
 type session struct {
 	conn           // guarded by the owner's mu
 	owner          *Submitter
-	configuredAddr string // the configured address
+	configuredAddr string // the address as the options give it
 	isRetired      bool   // it gets no new jobs, and ends with the last pending one
 }
 
@@ -110,7 +110,7 @@ type keptState struct {
 	refusals    int        // how often this connection's broker has refused to attach it
 }
 
-// notResumed acts on the refusal of a request to resume a job.
+// notResumed handles the refusal of a request to resume a job: it sends the next request, or ends the job.
 func (s *session) notResumed(p *Pending, refusal *RefusedError) {
 	k := p.kept
 	if s.ctx.Err() != nil {

@@ -8,7 +8,7 @@ import { splitAddr } from "./options.js";
 import { decode, encode, Framer } from "./wire.js";
 
 /** With this many bytes waiting to be sent, the connection accepts no new jobs. */
-const FULL = 1024 * 1024;
+const MAX_UNSENT = 1024 * 1024;
 
 /**
  * @typedef {object} Request
@@ -37,9 +37,9 @@ export class Connection {
      * The error that ended the connection.
      * @type {Error | undefined}
      */
-    this.ended = undefined;
+    this.endError = undefined;
     /** Whether this side of the connection is shut down. */
-    this.mute = false;
+    this.outputEnded = false;
     const at = splitAddr(addr);
     const tls = "host" in at && (options.tls || at.tls);
     const servername = "host" in at && !/^[\d.]+$|:/.test(at.host) ? at.host : "";
@@ -57,7 +57,7 @@ export class Connection {
     this.lost = new Promise((resolve) => {
       socket.on("close", () => {
         this.close(new NotConnectedError("closed by the broker"));
-        resolve(/** @type {Error} */ (this.ended));
+        resolve(/** @type {Error} */ (this.endError));
       });
     });
     this.socket = socket;
@@ -79,7 +79,7 @@ export class Connection {
       const { limits } = await this.request(hello);
       if (Number.isInteger(limits?.max_frame)) this.maxFrame = limits.max_frame;
       if (Number.isInteger(limits?.max_frame_out)) this.framer.limit = limits.max_frame_out;
-      if (heartbeat) this.watch(3 * heartbeat);
+      if (heartbeat) this.watchSilence(3 * heartbeat);
       return this;
     } catch (error) {
       this.close(/** @type {Error} */ (error));
@@ -92,17 +92,17 @@ export class Connection {
 
   /** Whether the connection accepts more to send. */
   get writable() {
-    return this.ended === undefined && this.socket.writableLength < FULL;
+    return this.endError === undefined && this.socket.writableLength < MAX_UNSENT;
   }
 
   /** Sends a frame that has no reply. */
   send(frame) {
-    if (this.ended === undefined && !this.mute) this.socket.write(frame);
+    if (this.endError === undefined && !this.outputEnded) this.socket.write(frame);
   }
 
   /** Shuts down this side of the connection; frames from the broker are still read. */
   endOutput() {
-    this.mute = true;
+    this.outputEnded = true;
     this.socket.end();
   }
 
@@ -114,8 +114,8 @@ export class Connection {
    * @param {string} [id]
    */
   ask(frame, done, id) {
-    if (this.ended) {
-      done(new LostError(this.ended, { addr: this.addr, id, sent: false }));
+    if (this.endError) {
+      done(new LostError(this.endError, { addr: this.addr, id, sent: false }));
       return;
     }
     this.requests.push({ id, done });
@@ -136,9 +136,9 @@ export class Connection {
 
   /** Drops the connection with this error. */
   close(error) {
-    if (this.ended) return;
-    this.ended = error;
-    clearTimeout(this.silence);
+    if (this.endError) return;
+    this.endError = error;
+    clearTimeout(this.silenceTimer);
     this.socket.destroy();
     const requests = this.requests;
     this.requests = [];
@@ -146,26 +146,26 @@ export class Connection {
   }
 
   /** Drops the connection when nothing has arrived for this many milliseconds. */
-  watch(ms) {
+  watchSilence(ms) {
     const silent = new NotConnectedError(`nothing came for ${ms} ms`);
-    this.silence = setTimeout(() => this.close(silent), ms);
+    this.silenceTimer = setTimeout(() => this.close(silent), ms);
   }
 
   /** Called with a job, a result, or progress. */
-  take(_message) {}
+  onMessage(_message) {}
 
   /** Called with an error; if it is not a reply, it ends the connection. */
-  refuse(frame) {
+  onError(frame) {
     const request = this.requests.shift();
     if (request) request.done(new RefusedError(frame));
     else this.close(new RefusedError(frame));
   }
 
   #read(chunk) {
-    this.silence?.refresh();
+    this.silenceTimer?.refresh();
     try {
       for (const payload of this.framer.push(chunk)) {
-        if (this.ended) return;
+        if (this.endError) return;
         this.#handle(decode(payload, this.options.raw));
       }
     } catch (error) {
@@ -174,10 +174,10 @@ export class Connection {
   }
 
   #handle(message) {
-    if ("error" in message) this.refuse(message);
+    if ("error" in message) this.onError(message);
     else if (message.action === "ping") this.send(PONG);
     else if ("ok" in message) this.#reply(message);
-    else if (message.action !== undefined || "body" in message || "progress" in message) this.take(message);
+    else if (message.action !== undefined || "body" in message || "progress" in message) this.onMessage(message);
   }
 
   #reply(message) {

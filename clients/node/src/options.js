@@ -30,8 +30,8 @@ export class Options {
     this.told = set.addrs === undefined ? undefined : [set.addrs].flat();
     if (this.told?.length === 0) throw new RangeError("addrs: no address");
     for (const addr of this.told ?? []) splitAddr(addr);
-    this.token = text("token", set.token);
-    this.client = text("client", set.client);
+    this.token = optionalText("token", set.token);
+    this.client = optionalText("client", set.client);
     this.heartbeat = set.heartbeat === 0 ? 0 : integer("heartbeat", set.heartbeat, 100, 3_600_000);
     this.tls = set.tls;
     this.connectTimeout = integer("connectTimeout", set.connectTimeout, 1, 3_600_000);
@@ -73,7 +73,7 @@ const defaults = {
   },
 };
 
-function text(field, value) {
+function optionalText(field, value) {
   if (value !== undefined && typeof value !== "string") throw new TypeError(`${field}: must be a string`);
   return value;
 }

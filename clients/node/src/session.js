@@ -136,7 +136,7 @@ export class Session extends Connection {
     return kept;
   }
 
-  take(message) {
+  onMessage(message) {
     if ("action" in message) return; // ignore a frame of an unknown kind
     const job = this.jobs.get(message.id);
     if (!job) return; // no longer pending
@@ -153,7 +153,7 @@ export class Session extends Connection {
     }
   }
 
-  refuse(frame) {
+  onError(frame) {
     if (frame.error === "draining") this.draining();
     const job = this.jobs.get(frame.id);
     if (job?.acked && (ENDS.has(frame.error) || frame.error === "taken_over")) {
@@ -161,7 +161,7 @@ export class Session extends Connection {
     } else if (typeof frame.id !== "string" && ["overloaded", "unauthorized"].includes(frame.error)) {
       this.close(new RefusedError(frame)); // about the connection
     } else if (typeof frame.id !== "string" || this.requests[0]?.id === frame.id) {
-      super.refuse(frame);
+      super.onError(frame);
     } else if (job) {
       throw new ProtocolError(`an error about job ${JSON.stringify(job.id)} out of order`);
     }
@@ -181,7 +181,7 @@ export class Session extends Connection {
 
   /** Handles the reply to a submit or attach. */
   #settle(job, error) {
-    if (this.ended) return; // leave fails the job
+    if (this.endError) return; // leave fails the job
     if (error) {
       this.#fail(job, error);
       return;

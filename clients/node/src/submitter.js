@@ -86,7 +86,7 @@ export class Submitter {
    */
   async attach(id, options = {}) {
     const { onProgress, signal, ...rest } = options;
-    refuseUnknown(rest, ["onProgress", "signal"]);
+    refuseUnknownOptions(rest, ["onProgress", "signal"]);
     const frame = encode({ action: "attach", id: name("id", id), progress: onProgress ? true : undefined });
     return this.#send(new Pending(id, frame, { keep: true, onProgress }), signal);
   }
@@ -171,8 +171,8 @@ export class Submitter {
    * @returns {Promise<void>}
    */
   async change(id, { priority, groups, delay, ...rest }) {
-    refuseUnknown(rest, ["priority", "groups", "delay"]);
-    const fields = { priority: rank(priority), groups: names("groups", groups), delay_ms: time("delay", delay) };
+    refuseUnknownOptions(rest, ["priority", "groups", "delay"]);
+    const fields = { priority: checkPriority(priority), groups: optionalNames("groups", groups), delay_ms: optionalDuration("delay", delay) };
     await this.#sessionOf(name("id", id)).request({ action: "change", id, ...fields }, id);
   }
 
@@ -231,7 +231,7 @@ export class Submitter {
     signal?.throwIfAborted();
     await this.#enter(signal);
     // Since then the connection may have been lost, or the signal may have aborted.
-    while ((!this.#current || this.#current.ended) && !signal?.aborted) {
+    while ((!this.#current || this.#current.endError) && !signal?.aborted) {
       this.#leaveWindow();
       await this.#enter(signal);
     }
@@ -332,7 +332,7 @@ export class Submitter {
       let session;
       for (let tried = 0; tried < addrs.length && !session && !closed.aborted; tried++) {
         const addr = addrs[next++ % addrs.length];
-        if (addr === old?.addr && !old.ended) continue; // it is draining
+        if (addr === old?.addr && !old.endError) continue; // it is draining
         try {
           session = await new Session(addr, this.#options).open(closed);
         } catch (error) {
@@ -356,11 +356,11 @@ export class Submitter {
       const began = performance.now();
       const left = new Promise((resolve) => (old && (old.draining = () => resolve(undefined))));
       await (addrs.length > 1 ? Promise.race([session.lost, left]) : session.lost);
-      if (!session.ended) continue;
+      if (!session.endError) continue;
       waits.recordDuration(performance.now() - began);
       const wait = waits.next();
       if (closed.aborted) break;
-      notify({ event: "lost", addr: session.addr, error: session.ended, wait });
+      notify({ event: "lost", addr: session.addr, error: session.endError, wait });
       if (this.#kept.length) next = Math.max(0, addrs.indexOf(session.addr)); // the broker that has the kept jobs comes first
       await sleep(wait, closed);
     }
@@ -433,7 +433,7 @@ const JOB_OPTIONS = [
  * @param {Record<string, any>} options
  */
 function encodeSubmit(id, type, body, options) {
-  refuseUnknown(options, JOB_OPTIONS);
+  refuseUnknownOptions(options, JOB_OPTIONS);
   if (options.keep && options.detach) throw new TypeError("keep: not with detach");
   if (options.atLeastOnce && !options.keep) throw new TypeError("atLeastOnce: only with keep");
   const { headers, retries } = options;
@@ -444,40 +444,40 @@ function encodeSubmit(id, type, body, options) {
     action: "submit",
     id,
     type: type === null || type === undefined ? undefined : name("type", type),
-    priority: rank(options.priority),
-    delay_ms: time("delay", options.delay),
-    timeout_ms: time("timeout", options.timeout),
+    priority: checkPriority(options.priority),
+    delay_ms: optionalDuration("delay", options.delay),
+    timeout_ms: optionalDuration("timeout", options.timeout),
     retries: retries === undefined ? undefined : integer("retries", retries, 0, 1000),
-    backoff_ms: time("backoff", options.backoff ?? (retries === 0 ? undefined : 1_000), DAY),
-    expires_ms: time("expires", options.expires),
+    backoff_ms: optionalDuration("backoff", options.backoff ?? (retries === 0 ? undefined : 1_000), DAY),
+    expires_ms: optionalDuration("expires", options.expires),
     detach: options.detach ? true : undefined,
     progress: options.onProgress ? true : undefined,
-    groups: names("groups", options.groups),
-    age_ms: time("age", options.age),
-    keep_ms: time("keep", options.keep, DAY),
+    groups: optionalNames("groups", options.groups),
+    age_ms: optionalDuration("age", options.age),
+    keep_ms: optionalDuration("keep", options.keep, DAY),
     headers,
     body: body === undefined ? null : body,
   });
 }
 
-function refuseUnknown(options, known) {
+function refuseUnknownOptions(options, known) {
   for (const key of Object.keys(options)) {
     if (!known.includes(key)) throw new TypeError(`unknown option ${key}; the options are ${known.join(", ")}`);
   }
 }
 
-function time(field, value, max) {
+function optionalDuration(field, value, max) {
   return value === undefined ? undefined : duration(field, value, max);
 }
 
 /** Checks a priority: a signed 64-bit integer. */
-function rank(value) {
+function checkPriority(value) {
   if (value === undefined || Number.isSafeInteger(value)) return value;
   if (typeof value === "bigint" && BigInt.asIntN(64, value) === value) return value;
   throw new TypeError(`priority ${value}: must be a safe integer or a 64-bit bigint`);
 }
 
-function names(field, values) {
+function optionalNames(field, values) {
   if (values === undefined) return undefined;
   if (!Array.isArray(values)) throw new TypeError(`${field}: must be an array`);
   return values.map((value) => name(field, value));

@@ -54,7 +54,7 @@ class Service extends Connection {
    */
   begin = () => {};
 
-  take(message) {
+  onMessage(message) {
     if (message.action === "cancel") {
       const reason = "nobody waits for this run any more";
       this.runs.get(message.id)?.abort(new JobError({ error: "cancelled", reason, id: message.id }));

@@ -28,23 +28,23 @@ final class Connection
     public ?\Throwable $ended = null;
     /** Whether the broker has reported that it is stopping. */
     public bool $draining = false;
-    public readonly float $began;
+    public readonly float $openedAt;
 
     /** @var resource */
     private $stream;
-    private string $in = '';
-    private string $out = '';
-    private int $limit;
-    private float $heard;
-    private bool $asked = false;
+    private string $inBuffer = '';
+    private string $outBuffer = '';
+    private int $maxFrameIn;
+    private float $heardAt;
+    private bool $pinged = false;
     /** Whether this side of the connection is shut down once the waiting bytes are sent. */
-    private bool $mute = false;
+    private bool $outputEnds = false;
     /** @var \SplQueue<string> payloads that have not been handled */
     private \SplQueue $frames;
     /** @var \SplQueue<array{?string, \Closure(?GloomException, array<string, mixed>): void}> */
     private \SplQueue $requests;
     /** @var \Closure(array<string, mixed>): void gets each message other than ok and error */
-    public \Closure $onNews;
+    public \Closure $onMessage;
     /** @var \Closure(array<string, mixed>): bool gets each error first, and returns whether it ended a job */
     public \Closure $onError;
 
@@ -53,12 +53,12 @@ final class Connection
     {
         $this->requests = new \SplQueue();
         $this->frames = new \SplQueue();
-        $this->onNews = static function (array $message): void {
+        $this->onMessage = static function (array $message): void {
         };
         $this->onError = static fn (array $frame): bool => false;
         $this->maxFrame = $settings->maxFrame;
-        $this->limit = $settings->maxFrame + self::ENVELOPE;
-        $this->began = $this->heard = self::now();
+        $this->maxFrameIn = $settings->maxFrame + self::ENVELOPE;
+        $this->openedAt = $this->heardAt = self::now();
         [$target, $host] = Settings::target($addr, $settings->tls !== null);
         $ssl = ['peer_name' => $host, ...$settings->tls ?? []];
         $context = stream_context_create(['ssl' => $ssl, 'socket' => ['tcp_nodelay' => true]]);
@@ -74,7 +74,7 @@ final class Connection
         $hello = $this->request(['action' => 'hello', 'token' => $settings->token, 'client' => $settings->client], null, $settings->connectTimeout);
         $limits = is_array($hello['limits'] ?? null) ? $hello['limits'] : [];
         $this->maxFrame = is_int($limits['max_frame'] ?? null) ? $limits['max_frame'] : $this->maxFrame;
-        $this->limit = is_int($limits['max_frame_out'] ?? null) ? $limits['max_frame_out'] : $this->limit;
+        $this->maxFrameIn = is_int($limits['max_frame_out'] ?? null) ? $limits['max_frame_out'] : $this->maxFrameIn;
     }
 
     /** @return resource */
@@ -83,7 +83,7 @@ final class Connection
         return $this->stream;
     }
 
-    public function idle(): bool
+    public function isIdle(): bool
     {
         return $this->requests->isEmpty();
     }
@@ -135,7 +135,7 @@ final class Connection
     /** Shuts down this side of the connection; frames from the broker are still read. */
     public function endOutput(): void
     {
-        $this->mute = true;
+        $this->outputEnds = true;
         $this->flush();
     }
 
@@ -178,7 +178,7 @@ final class Connection
             $seconds = min($seconds, $one->beat());
             if ($one->ended === null) {
                 $read[] = $one->stream;
-                if ($one->out !== '') {
+                if ($one->outBuffer !== '') {
                     $write[] = $one->stream;
                 }
             }
@@ -213,11 +213,11 @@ final class Connection
         if ($pace === 0.0) {
             return INF;
         }
-        $silent = self::now() - $this->heard;
+        $silent = self::now() - $this->heardAt;
         if ($silent > 3 * $pace) {
             $this->close(new NotConnectedException(sprintf('nothing came for %.1f s', $silent)));
-        } elseif ($silent >= $pace && !$this->asked) {
-            $this->asked = true;
+        } elseif ($silent >= $pace && !$this->pinged) {
+            $this->pinged = true;
             $this->ask(self::$ping ??= Wire::encode(['action' => 'ping']), static function (): void {
             });
         }
@@ -230,14 +230,14 @@ final class Connection
 
     private function send(string $frame): void
     {
-        if ($this->mute) {
+        if ($this->outputEnds) {
             return;
         }
-        $this->out .= $frame;
+        $this->outBuffer .= $frame;
         $this->flush();
         // What the socket does not accept stays in the buffer. While the buffer is large we also
         // read, because the broker may not read more before we do.
-        while ($this->ended === null && strlen($this->out) > 1024 * 1024) {
+        while ($this->ended === null && strlen($this->outBuffer) > 1024 * 1024) {
             $read = $write = [$this->stream];
             $none = [];
             @stream_select($read, $write, $none, 1);
@@ -250,18 +250,18 @@ final class Connection
 
     private function flush(): void
     {
-        for ($at = 0; $this->ended === null && $at < strlen($this->out); $at += $n) {
+        for ($at = 0; $this->ended === null && $at < strlen($this->outBuffer); $at += $n) {
             // The frame is written in pieces, because the rest of a large frame must not
             // be copied at each write.
-            $n = @fwrite($this->stream, substr($this->out, $at, 1 << 18));
+            $n = @fwrite($this->stream, substr($this->outBuffer, $at, 1 << 18));
             if ($n === false) {
                 $this->close(new NotConnectedException('closed by the broker'));
             } elseif ($n === 0) {
                 break;
             }
         }
-        $this->out = (string) substr($this->out, $at);
-        if ($this->mute && $this->ended === null && $this->out === '') {
+        $this->outBuffer = (string) substr($this->outBuffer, $at);
+        if ($this->outputEnds && $this->ended === null && $this->outBuffer === '') {
             @stream_socket_shutdown($this->stream, STREAM_SHUT_WR);
         }
     }
@@ -274,10 +274,10 @@ final class Connection
             if ($chunk === false || $chunk === '') {
                 return $chunk !== false && !feof($this->stream);
             }
-            $this->in .= $chunk;
-            $this->heard = self::now();
-            $this->asked = false;
-        } while (strlen($this->in) < 1 << 20);
+            $this->inBuffer .= $chunk;
+            $this->heardAt = self::now();
+            $this->pinged = false;
+        } while (strlen($this->inBuffer) < 1 << 20);
 
         return true;
     }
@@ -285,19 +285,19 @@ final class Connection
     /** Splits the bytes that have arrived into frames; returns an error for the caller to throw after these frames. */
     private function splitFrames(): ?ProtocolException
     {
-        for ($at = 0; strlen($this->in) - $at >= Wire::HEADER; $at += Wire::HEADER + $size[1]) {
+        for ($at = 0; strlen($this->inBuffer) - $at >= Wire::HEADER; $at += Wire::HEADER + $size[1]) {
             /** @var array{1: int} $size */
-            $size = unpack('N', $this->in, $at);
-            if ($size[1] > $this->limit) {
-                return new ProtocolException("frame of $size[1] bytes, at most $this->limit are allowed");
+            $size = unpack('N', $this->inBuffer, $at);
+            if ($size[1] > $this->maxFrameIn) {
+                return new ProtocolException("frame of $size[1] bytes, at most $this->maxFrameIn are allowed");
             }
-            if (strlen($this->in) - $at < Wire::HEADER + $size[1]) {
+            if (strlen($this->inBuffer) - $at < Wire::HEADER + $size[1]) {
                 break;
             }
-            $this->frames->enqueue(substr($this->in, $at + Wire::HEADER, $size[1]));
+            $this->frames->enqueue(substr($this->inBuffer, $at + Wire::HEADER, $size[1]));
         }
         if ($at > 0) {
-            $this->in = (string) substr($this->in, $at);
+            $this->inBuffer = (string) substr($this->inBuffer, $at);
         }
 
         return null;
@@ -344,7 +344,7 @@ final class Connection
             }
             $done(null, $message);
         } elseif (isset($message['action']) || isset($message['body']) || isset($message['progress'])) {
-            ($this->onNews)($message);
+            ($this->onMessage)($message);
         }
     }
 

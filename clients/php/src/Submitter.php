@@ -569,7 +569,7 @@ final class Submitter
     {
         $this->current = $new;
         $this->jobs[spl_object_id($new)] = [];
-        $new->onNews = function (array $message) use ($new): void {
+        $new->onMessage = function (array $message) use ($new): void {
             $this->onMessage($new, $message);
         };
         $new->onError = fn (array $frame): bool => $this->onError($new, $frame);
@@ -617,7 +617,7 @@ final class Submitter
         $current = $this->current;
         foreach ($this->connections() as $key => $one) {
             if ($one->ended === null) {
-                if ($one !== $current && $this->jobs[$key] === [] && $one->idle()) {
+                if ($one !== $current && $this->jobs[$key] === [] && $one->isIdle()) {
                     $one->close(new ClosedException('nothing pending'));
                 } elseif ($one === $current && $one->draining && count($this->settings->addrs) > 1) {
                     $this->retired[$key] = $one;
@@ -632,7 +632,7 @@ final class Submitter
             if ($one === $current) {
                 $this->current = null;
                 $this->keptAt = $one->addr;
-                $this->backoff->lasted(Connection::now() - $one->began);
+                $this->backoff->lasted(Connection::now() - $one->openedAt);
                 if (!$this->closed) {
                     $this->settings->log('warning', "connection to $one->addr lost: {$one->ended->getMessage()}");
                 }

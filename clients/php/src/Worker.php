@@ -204,7 +204,7 @@ final class Worker
             }
             if ($old !== null) {
                 unset($this->joined[$addr]);
-                $backoff->lasted(Connection::now() - $old->began);
+                $backoff->lasted(Connection::now() - $old->openedAt);
                 $at = $this->postpone($due, $addr, $old->ended);
             }
             if ($at <= Connection::now()) {
@@ -242,7 +242,7 @@ final class Worker
     private function joinOne(string $addr): void
     {
         $at = new Connection($addr, $this->settings);
-        $at->onNews = function (array $message) use ($at): void {
+        $at->onMessage = function (array $message) use ($at): void {
             $action = $message['action'] ?? null;
             if ($action === 'job' && isset($message['id'], $message['type'], $message['body'])) {
                 $this->waiting[] = [$at, $message];
