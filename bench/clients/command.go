@@ -133,7 +133,7 @@ func (o *options) measure(ctx context.Context, l agent.Language, addr string) (t
 	return lone / float64(o.singleJobs) * 1e6, float64(o.jobs) / many, err
 }
 
-// runBench makes a program carry out the command bench, and returns how many seconds that took.
+// runBench makes a program execute the command bench, and returns how many seconds that took.
 func runBench(ctx context.Context, a *agent.Agent, c agent.Command) (float64, error) {
 	c.Do, c.Tag, c.Type = "bench", "bench", "echo"
 	if err := a.Tell(c); err != nil {

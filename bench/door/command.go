@@ -16,9 +16,9 @@ import (
 	"gloom/bench/result"
 )
 
-// Command completes a subcommand of gloom-bench. measure prints its figures to w and returns their
-// report, which is written to the file that --out names, also after an error; nil: none. The flag
-// comes after those that cmd has already.
+// Command completes a subcommand of gloom-bench: it adds the flag --out after those that cmd has already.
+// measure prints its figures to w and returns a report, which is written to the file that --out names, even
+// after an error; if the report is nil, no file is written.
 func Command(cmd *cobra.Command, measure func(ctx context.Context, w io.Writer) (report any, err error)) *cobra.Command {
 	var out string
 	cmd.Args = cobra.NoArgs
@@ -44,7 +44,7 @@ func AtLeast(least int, name string, value int) error {
 // Meter measures the time and the processor time (user and system) between its start and its end.
 type Meter struct {
 	start                    time.Time
-	daemons                  []int // process ids, 0 for unknown
+	daemons                  []int // process ids, 0 for one that is not known
 	daemonsBefore            []time.Duration
 	ownBefore, machineBefore time.Duration
 
@@ -81,7 +81,7 @@ func cpuTimes(pids []int) []time.Duration {
 	return out
 }
 
-// PerJob returns the microseconds of each job.
+// PerJob divides a duration by the number of jobs, and returns microseconds.
 func PerJob(d time.Duration, jobs int) float64 {
 	return float64(d) / float64(time.Microsecond) / float64(jobs)
 }

@@ -60,9 +60,9 @@ func statusError(head Head, want, status int, body []byte) error {
 type Requester struct {
 	Head     Head
 	Want     int             // the status of all answers
-	Next     func() []byte   // the body of the next request; nil: none for now
-	Answered func(now int64) // an answer has arrived, at this time of the loop's clock
-	Fail     func(err error) // the answer is not as wanted, or the connection is gone
+	Next     func() []byte   // returns the body of the next request, or nil if there is none for now
+	Answered func(now int64) // called when an answer has arrived, with the time of the loop's clock
+	Fail     func(err error) // called when an answer is not as wanted, or the connection is lost
 
 	conn       *poll.Conn
 	head       []byte // up to the value of Content-Length

@@ -96,7 +96,7 @@ func (b *testDB) close() {
 	}
 }
 
-// session returns a connection that uses the database.
+// session returns a connection on which the database is selected.
 func (b *testDB) session(ctx context.Context) (*sql.Conn, error) {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *testDB) session(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// fill makes a fresh table with a backlog.
+// fill creates an empty table and inserts the backlog.
 func (b *testDB) fill(ctx context.Context, conn *sql.Conn, o Options) error {
 	if _, err := conn.ExecContext(ctx, "DROP TABLE IF EXISTS "+tableName+", "+tableName+"_claims; "+tableText); err != nil {
 		return err

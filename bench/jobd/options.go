@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jobd/config"
 )
 
-// The ways to run rows.
+// These are the ways to run rows.
 const (
 	// ModeBridge uses the bridge (jobd) and workers that answer at once.
 	ModeBridge = "bridge"

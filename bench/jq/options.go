@@ -12,7 +12,7 @@ import (
 	"gloom/bench/door"
 )
 
-// The loads.
+// These are the loads that a run may measure.
 const (
 	// Push enqueues one job at a time; the master pushes each to a worker, which
 	// reports it done.
@@ -24,7 +24,7 @@ const (
 	Waiting = "waiting"
 )
 
-// The systems.
+// These are the systems that a run may measure.
 const (
 	Memory = "memory" // jq-master without a store
 	Redis  = "redis"  // jq-master with a Redis that is started for it

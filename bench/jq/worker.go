@@ -129,7 +129,7 @@ type reporter struct {
 	body      []byte
 }
 
-// finishedRun is a job that has run.
+// finishedRun identifies a job that has run.
 type finishedRun struct {
 	id     [36]byte
 	number uint32
@@ -149,7 +149,7 @@ func (r *reporter) answered(int64) {
 	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
 }
 
-// pushConn is one connection over which the master pushes jobs.
+// pushConn handles one connection over which the master pushes jobs.
 type pushConn struct{ *workers }
 
 var (

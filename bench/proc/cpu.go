@@ -27,7 +27,7 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// OwnCPU returns the same for this process.
+// OwnCPU returns the processor time that this process has used.
 func OwnCPU() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts) // cannot fail

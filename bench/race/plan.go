@@ -7,7 +7,7 @@ import (
 	"gloom/bench/shape"
 )
 
-// Names of the race's events.
+// These are the names of the race's events.
 const (
 	Throughput = "throughput"
 	OneJob     = "one outstanding"

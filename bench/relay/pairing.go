@@ -2,7 +2,7 @@ package relay
 
 import "encoding/binary"
 
-// peer is a submitter or a worker.
+// peer is a connection to the relay: a submitter or a worker.
 type peer struct {
 	isWorker bool
 	sender   sender // nil after the connection has ended

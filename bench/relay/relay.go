@@ -39,14 +39,14 @@ type Relay struct {
 	closing                        atomic.Bool
 }
 
-// loop serves sockets on one thread.
+// loop is an event loop that serves sockets on one thread.
 type loop interface {
 	adopt(c net.Conn, p *peer) error
 	stop() error
 }
 
 // Start listens on both addresses ("host:port" or "unix:/path") and serves until
-// Close, on gnet's event loop or on a direct one.
+// Close, on gnet's event loop or, if direct is set, on epoll alone.
 func Start(submitAddr, workAddr string, direct bool) (*Relay, error) {
 	submit, err := listen(submitAddr)
 	if err != nil {

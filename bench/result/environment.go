@@ -26,7 +26,7 @@ type Environment struct {
 // CurrentEnvironment returns the environment of figures that are measured now.
 func CurrentEnvironment() Environment { return Environment{time.Now(), CurrentHost(), CurrentBuild()} }
 
-// Host is the machine.
+// Host describes the machine that ran the measurement.
 type Host struct {
 	CPU        string `json:"cpu"`
 	Processors int    `json:"processors"` // processors that this process may use

@@ -11,7 +11,7 @@ import (
 // Format is the version of the file format that this package writes and reads.
 const Format = 1
 
-// File is the result of one command.
+// File is the content of a result file: what one command has measured.
 type File struct {
 	Format  int       `json:"format"`
 	Started time.Time `json:"started"`
@@ -41,7 +41,7 @@ type Server struct {
 	Build   *Build `json:"build,omitempty"`   // how a gloomd that was started by the run was built
 }
 
-// Params is the load, with the names of the flags.
+// Params describes the load; its fields have the names of the flags.
 type Params struct {
 	Submitters int     `json:"submitters"`
 	Window     int     `json:"window,omitempty"`

@@ -9,11 +9,11 @@ import (
 type Metric struct {
 	Name           string // its name in tables and on the command line
 	Unit           Unit
-	HigherIsBetter bool                   // more is better
+	HigherIsBetter bool                   // a larger figure is better
 	value          func(r *Round) float64 // NaN or infinite if the round does not have it
 }
 
-// Unit says how a figure is written.
+// Unit is the unit of a figure. It decides how the figure is formatted.
 type Unit uint8
 
 const (

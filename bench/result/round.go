@@ -44,7 +44,7 @@ type Backlog struct {
 	RSSDrained  int64   `json:"rss_drained_bytes,omitempty"`
 }
 
-// Idle holds the cost of workers without jobs.
+// Idle holds what workers without jobs cost.
 type Idle struct {
 	Workers   int     `json:"workers"`
 	Seconds   float64 `json:"seconds"` // time to connect and join the workers
@@ -64,7 +64,7 @@ type Sample struct {
 	Descriptors int     `json:"descriptors,omitempty"`
 }
 
-// Latency is a distribution in nanoseconds.
+// Latency summarizes a distribution of latencies, in nanoseconds.
 type Latency struct {
 	Count int64 `json:"count"`
 	P50   int64 `json:"p50_ns"`

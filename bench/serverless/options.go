@@ -13,7 +13,7 @@ import (
 	"gloom/bench/door"
 )
 
-// The shapes of load, in order.
+// shapes lists the shapes of load in the order in which they run.
 var shapes = []string{"lone", "add", "batch", "first", "http", "node", "python", "sh"}
 
 // Options says what to measure.

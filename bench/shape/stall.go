@@ -137,7 +137,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// errNotSupported says that the server does not have what a disturbance needs.
+// errNotSupported is the error of a disturbance that the server does not support.
 var errNotSupported = errors.New("not there")
 
 // getRepeatedly requests a page repeatedly, for Duration.

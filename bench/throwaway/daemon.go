@@ -84,8 +84,8 @@ func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 
 func name(cmd *exec.Cmd) string { return filepath.Base(cmd.Path) }
 
-// Field returns a value from the line Ready, which may be JSON or have name=value; "" when there is
-// no such field.
+// Field returns the value of a field of the line Ready, which may be JSON or have name=value; "" if there
+// is no such field.
 func (d *Daemon) Field(name string) string {
 	m := regexp.MustCompile(`\b` + name + `(?:=|":")([^" ]*)`).FindStringSubmatch(d.Ready)
 	if m == nil {

@@ -46,12 +46,13 @@ func New(program string) (*Server, error) {
 	return &Server{Program: program, Dir: dir, port: port}, err
 }
 
-// Port returns the port for which New has made the server, Addr its address.
-func (s *Server) Port() int    { return s.port }
+// Port returns the port that New has chosen for the server.
+func (s *Server) Port() int { return s.port }
+
+// Addr returns the server's address, 127.0.0.1 and Port.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
-// Accepts and Answers are for Ready. Accepts returns nil if Addr accepts connections, what Answers
-// returns does so if an HTTP server there answers to a path with 200.
+// Accepts is a function for Ready: it returns nil if Addr accepts connections.
 func (s *Server) Accepts(ctx context.Context) error {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
@@ -60,6 +61,8 @@ func (s *Server) Accepts(ctx context.Context) error {
 	return c.Close()
 }
 
+// Answers returns a function for Ready, which returns nil if an HTTP server at Addr answers a request for
+// path with status 200.
 func (s *Server) Answers(path string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.Addr()+path, nil)
@@ -136,9 +139,10 @@ func (s *Server) await(p *process) error {
 	}
 }
 
-// Stop ends the server with SIGTERM, Kill with SIGKILL. Both wait for its end and do nothing if it
-// does not run.
+// Stop ends the server with SIGTERM and waits for its end. It does nothing if the server does not run.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+// Kill is like Stop, but ends the server with SIGKILL.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
 func (s *Server) end(signal syscall.Signal) {
@@ -155,10 +159,11 @@ func (s *Server) end(signal syscall.Signal) {
 // Reload makes the server read its configuration again.
 func (s *Server) Reload() { s.signal(syscall.SIGHUP) }
 
-// Freeze stops the server's process without closing anything, like a host that hangs; Thaw
-// continues it.
+// Freeze stops the server's process without closing anything, like a host that hangs.
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }
-func (s *Server) Thaw()   { s.signal(syscall.SIGCONT) }
+
+// Thaw continues a process that Freeze has stopped.
+func (s *Server) Thaw() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal syscall.Signal) {
 	s.mu.Lock()
@@ -168,7 +173,7 @@ func (s *Server) signal(signal syscall.Signal) {
 	}
 }
 
-// PID returns the id of the server's process, 0 when it does not run.
+// PID returns the id of the server's process, 0 if it does not run.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +202,7 @@ func (s *Server) log() string {
 	return Tail(text)
 }
 
-// TB has the methods of a test or a benchmark that the packages of servers need.
+// TB is the part of testing.TB that the packages of the individual servers need.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)

@@ -242,7 +242,7 @@ func noBodyError(id string, j *api.Job) error {
 	return cli.Failf(cli.ExitFailed, "%.200q ended without an answer: %s: %s", id, j.Outcome, cli.Clean(j.Reason))
 }
 
-// describeBody describes the content of a job; it returns "" if that was not asked for.
+// describeBody describes the body and the answer of a job; it returns "" if they were not requested.
 func describeBody(j *api.Job) string {
 	out := ""
 	if j.Headers != nil {

@@ -123,7 +123,7 @@ func (p *topCommand) run() error {
 	}
 }
 
-// sample is the state of the broker at one time.
+// sample is the state of the broker at one moment.
 type sample struct {
 	at       time.Time
 	status   doors.Status

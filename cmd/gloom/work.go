@@ -186,7 +186,7 @@ var (
 )
 
 // checkTemplate refuses placeholders where the command may run their values as code, because
-// submitters choose the ids. It judges by position, since there are more interpreters than anybody
+// submitters choose the ids. It judges by position, since there are more interpreters than anyone
 // could list: a part of an argument, or an argument right after an option, may be a script.
 func checkTemplate(args []string) error {
 	runs := "" // the program whose operands are scripts

@@ -8,7 +8,7 @@ from unittest import mock
 import support  # noqa: F401  (finds the package)
 
 from gloom._link import Backoff
-from gloom._options import Event, Notice, Options, local_socket, millis, split_addr
+from gloom._options import Event, Notice, Options, local_socket, to_millis, split_addr
 
 
 class Durations(unittest.TestCase):
@@ -23,7 +23,7 @@ class Durations(unittest.TestCase):
             (0.0011, 2),
             (31536000, 31536000000),
         ):
-            self.assertEqual(millis("delay", seconds), ms)
+            self.assertEqual(to_millis("delay", seconds), ms)
 
     def test_refused(self):
         for seconds, kind in (
@@ -36,7 +36,7 @@ class Durations(unittest.TestCase):
             (None, TypeError),
         ):
             with self.assertRaisesRegex(kind, "delay"):
-                millis("delay", seconds)
+                to_millis("delay", seconds)
 
 
 class Addresses(unittest.TestCase):

@@ -37,7 +37,7 @@ type Status struct {
 // Worker is a worker of a daemon.
 type Worker struct {
 	api.Worker
-	Silent bool `json:"silent,omitempty"` // it has not asked for jobs, or does not answer
+	Silent bool `json:"silent,omitempty"` // it has not requested jobs, or does not answer
 }
 
 // readStatus returns what all daemons report about themselves.

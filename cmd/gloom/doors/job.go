@@ -23,7 +23,7 @@ type jobSource interface {
 	// list returns a page of the jobs in a state ("": in any) that match, beginning at cursor, with
 	// the reasons of failures if reasons is set.
 	list(r *http.Request, f *filter, state, cursor string, reasons bool) (jobs []job, next string, err error)
-	// find returns a job, with its body or answer where these are asked for.
+	// find returns a job, with its body and answer if body is set.
 	find(r *http.Request, id string, body bool) (*job, error)
 	cancel(r *http.Request, id string, running bool) error
 	retry(r *http.Request, typ, id string) error
@@ -193,8 +193,7 @@ func toJSON(data []byte) json.RawMessage {
 	return text
 }
 
-// secondsSince returns how many seconds ago a moment was, 0 if there is none or it is still to
-// come; secondsUntil returns the seconds to a moment that is still to come.
+// secondsSince returns how many seconds ago a moment was, 0 if it is missing or still to come.
 func secondsSince(t *time.Time) float64 {
 	if t == nil {
 		return 0
@@ -202,6 +201,7 @@ func secondsSince(t *time.Time) float64 {
 	return max(0, time.Since(*t).Seconds())
 }
 
+// secondsUntil returns the seconds until a moment that is still to come, nil for any other.
 func secondsUntil(t *time.Time) *float64 {
 	if t == nil || !t.After(time.Now()) {
 		return nil

@@ -271,7 +271,7 @@ func (s *serverless) change(r *http.Request) (any, error) {
 }
 
 // bulk applies an action to each job that matches and is in one of the states, or counts them. It
-// skips jobs that have left the state meanwhile.
+// skips jobs that have left the state since they were listed.
 func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string) error, states ...string) answerFunc {
 	return func(r *http.Request) (any, error) {
 		f, count, limit, err := s.parseBulk(r)

@@ -53,7 +53,7 @@ class Connector:
     def enter(self, job: PendingJob) -> bool:
         """Take a place in the window; returns whether there was one."""
         with self._lock:
-            if not self.ready(patient=True):
+            if not self.is_ready(patient=True):
                 return False
             assert self.session is not None
             wire.check_size(job.frame, self.session.max_frame, job.id)
@@ -70,7 +70,7 @@ class Connector:
         with self._lock:
             return self._out + len(self.inbox)
 
-    def ready(self, patient: bool) -> bool:
+    def is_ready(self, patient: bool) -> bool:
         """Whether there is a connection.  Raises the error of the last attempt to make
         one; if patient, only when all brokers refuse permanently."""
         if self._shut:
@@ -192,7 +192,7 @@ class Connector:
         """Use this connection for new jobs."""
         self._sessions.add(session)
         session.lost.add_done_callback(lambda _: self._on_lost(session))
-        self._options.tell(Notice(Event.CONNECTED, session.addr))
+        self._options.report(Notice(Event.CONNECTED, session.addr))
         last = self.session
         if last is not None and last not in self._sessions:
             session.take_over(last)

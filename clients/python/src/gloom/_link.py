@@ -25,7 +25,7 @@ from .wire import FrameReader, Message
 _SILENT_BEATS = 3
 
 # The maximum number of bytes that wait for the end of a round of the loop.
-_BATCH = 256 * 1024
+_MAX_BATCH = 256 * 1024
 
 #: Called with None when a request was accepted, else with the error.
 Done = Callable[[Exception | None], None]
@@ -94,7 +94,7 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         self.unsent.append(frame)
         self._out_size += len(frame)
-        if self.writable and self._out_size > _BATCH:
+        if self.writable and self._out_size > _MAX_BATCH:
             self._write()  # so that writing is paused in time
 
     @property
@@ -339,13 +339,13 @@ class Backoff:
     def __init__(self, options: Options) -> None:
         self._base, self._most = options.backoff
         self._limit = self._base
-        self._tell = options.tell
+        self._report = options.report
 
     def failed(self, addr: str, error: Exception, event: Event = Event.FAILED) -> float:
         """Report a failed attempt; returns the seconds to wait before the next one."""
         seconds = random.uniform(0.0, self._limit)
         self._limit = min(self._limit * 2, self._most)
-        self._tell(Notice(event, addr, error, seconds))
+        self._report(Notice(event, addr, error, seconds))
         return seconds
 
     def lost(self, link: Link) -> float:

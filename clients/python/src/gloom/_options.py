@@ -80,7 +80,7 @@ def split_addr(addr: str) -> tuple[str, str, int, bool]:
 
 
 def local_socket(name: str) -> str:
-    """The path of this machine's broker socket of this name; "" on Windows."""
+    """The path of the local broker's socket "name.sock"; "" on Windows."""
     if not hasattr(os, "geteuid"):  # Windows
         return ""
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -89,7 +89,7 @@ def local_socket(name: str) -> str:
     return os.path.join(folder, "gloom", f"{name}.sock")
 
 
-def millis(field: str, seconds: float, limit: int = wire.MAX_MS) -> int:
+def to_millis(field: str, seconds: float, limit: int = wire.MAX_MS) -> int:
     """A duration in seconds as milliseconds, rounded up."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{field} {seconds!r}: not a number of seconds")
@@ -99,7 +99,7 @@ def millis(field: str, seconds: float, limit: int = wire.MAX_MS) -> int:
     return math.ceil(round(seconds * 1000, 6))
 
 
-def integer(field: str, value: object, least: int, most: int) -> int:
+def check_integer(field: str, value: object, least: int, most: int) -> int:
     """Return value if it is an int in the range; else TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{field} {value!r}: not an int")
@@ -174,8 +174,8 @@ class Options:
         for text in self.token, self.client:
             (text or "").encode("utf-8")
 
-    def tell(self, notice: Notice) -> None:
-        """Pass a notice to notify; log an exception that it raises."""
+    def report(self, notice: Notice) -> None:
+        """Pass a notice to notify, and log an exception that it raises."""
         try:
             (self.notify or log_notice)(notice)
         except Exception:
@@ -183,7 +183,7 @@ class Options:
 
 
 OnProgress = Callable[[Any], None]
-up_to_a_day = partial(millis, limit=wire.MAX_BACKOFF_MS)
+up_to_a_day = partial(to_millis, limit=wire.MAX_BACKOFF_MS)
 
 
 # Each type is annotated with the key of the option on the wire, and with the function
@@ -220,12 +220,12 @@ class JobOptions(TypedDict, total=False):
     """
 
     id: Annotated[str | None, "", check_name]
-    priority: Annotated[int, "priority", lambda f, n: integer(f, n, -(2**63), 2**63 - 1)]
-    delay: Annotated[float, "delay_ms", millis]
-    timeout: Annotated[float, "timeout_ms", millis]
-    retries: Annotated[int | None, "retries", lambda f, n: integer(f, n, 0, MAX_RETRIES)]
+    priority: Annotated[int, "priority", lambda f, n: check_integer(f, n, -(2**63), 2**63 - 1)]
+    delay: Annotated[float, "delay_ms", to_millis]
+    timeout: Annotated[float, "timeout_ms", to_millis]
+    retries: Annotated[int | None, "retries", lambda f, n: check_integer(f, n, 0, MAX_RETRIES)]
     backoff: Annotated[float | None, "backoff_ms", up_to_a_day]
-    expires: Annotated[float, "expires_ms", millis]
+    expires: Annotated[float, "expires_ms", to_millis]
     detach: Annotated[bool, "detach", lambda _, yes: bool(yes)]
     ack: Annotated[bool, "ack", lambda _, yes: None if yes else False]
     on_progress: Annotated[OnProgress | None, "progress", lambda _, wanted: True]
@@ -233,7 +233,7 @@ class JobOptions(TypedDict, total=False):
     groups: Annotated[Sequence[str] | None, "groups", wire.names]
     keep: Annotated[float, "keep_ms", up_to_a_day]
     at_least_once: Annotated[bool, "", lambda _, wanted: None]
-    age: Annotated[float, "age_ms", millis]
+    age: Annotated[float, "age_ms", to_millis]
     headers: Annotated[Headers, "headers", lambda _, headers: headers]
 
 
@@ -242,7 +242,7 @@ DEFAULT_BACKOFF_MS = 1000
 
 _KEYS = {name: hint.__metadata__ for name, hint in JobOptions.__annotations__.items()}
 # Keys that are sent even when they are 0, False or empty.
-_EMPTY_TOO = "retries", "ack", "headers"
+_SENT_IF_EMPTY = "retries", "ack", "headers"
 
 
 def fields_of(options: Fields) -> dict[str, object]:
@@ -264,7 +264,7 @@ def encode_submit(id: str, type: str | None, body: object, options: Fields) -> b
     if type is not None:
         check_name("type", type)
     given = fields_of(options).items()
-    fields = {k: v for k, v in given if v or k in _EMPTY_TOO}
+    fields = {k: v for k, v in given if v or k in _SENT_IF_EMPTY}
     if options.get("backoff") is None and options.get("retries") != 0:
         fields["backoff_ms"] = DEFAULT_BACKOFF_MS
     headers = add_trace(options.get("headers"))

@@ -34,7 +34,7 @@ class Processes:
         self._what = handler, raw
         self._lock = threading.Lock()  # guards _closed: no child is started after close
         self._closed = False
-        self._children: dict[int, _Child] = {}  # by the thread that it serves
+        self._children: dict[int, _ChildProcess] = {}  # by the thread that it serves
 
     def run(self, job: Job) -> Outcome:
         """Have a child run the handler for a job whose body is RawJSON."""
@@ -45,7 +45,7 @@ class Processes:
                 with self._lock:
                     if self._closed:
                         raise EOFError("the worker was stopped")
-                    child = self._children[me] = _Child(*self._what)
+                    child = self._children[me] = _ChildProcess(*self._what)
         except (EOFError, OSError) as err:
             return failed(f"no process could be started: {err}")
         try:
@@ -67,7 +67,7 @@ class Processes:
             child.process.join()
 
 
-class _Child:
+class _ChildProcess:
     """One process, as its parent sees it.
 
     The parent sends the messages begin, unwanted and reported, with their arguments; the

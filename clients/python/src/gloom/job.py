@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ._options import millis
+from ._options import to_millis
 from ._trace import traced_by
 from .body import encode_body
 from .errors import GloomError, fresh_copy
@@ -47,7 +47,7 @@ class JobBase:
             if self._on_end is not None:
                 self._on_end(cause)
 
-    def _news(self, body: Any) -> bytes:
+    def _encode_report(self, body: Any) -> bytes:
         data = encode_body(body)
         if self.cause is not None:
             raise fresh_copy(self.cause)
@@ -76,7 +76,7 @@ class Job(JobBase):
         if nobody waits for the run any more, TypeError or ValueError for values that
         JSON cannot express, and SizeError.
         """
-        self._report(self._news(body))
+        self._report(self._encode_report(body))
 
     def _end(self, cause: GloomError) -> None:
         super()._end(cause)
@@ -89,7 +89,7 @@ class AsyncJob(JobBase):
 
     async def progress(self, body: Any) -> None:
         """Send progress to a submitter that asked for it; like Job.progress."""
-        await self._socket.report(self, self._news(body))
+        await self._socket.report(self, self._encode_report(body))
 
 
 class Fatal(Exception):
@@ -104,7 +104,7 @@ class RetryAfter(Exception):
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         super().__init__(seconds, reason)
-        self.delay_ms = millis("seconds", seconds)
+        self.delay_ms = to_millis("seconds", seconds)
         self.reason = reason
 
     def __str__(self) -> str:
@@ -118,7 +118,7 @@ class Release(Exception):
 
     def __init__(self, seconds: float = 0) -> None:
         super().__init__(seconds)
-        self.delay_ms = millis("seconds", seconds) or None
+        self.delay_ms = to_millis("seconds", seconds) or None
 
 
 class Outcome(NamedTuple):

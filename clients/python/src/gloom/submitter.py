@@ -40,7 +40,7 @@ class AsyncSubmitter:
         has been tried once.  Then NotConnected is raised.  A RefusedError is raised
         as soon as all brokers refuse permanently.  In any case attempts continue in
         the background."""
-        await self._connector.wait(lambda: self._connector.ready(wait is not None), wait)
+        await self._connector.wait(lambda: self._connector.is_ready(wait is not None), wait)
 
     async def __aenter__(self) -> Self:
         try:

@@ -94,7 +94,7 @@ class AsyncWorker:
         # The task that keeps each socket joined, and the socket while it is connected;
         # empty before the start.
         self._seats: dict[asyncio.Task[None], Socket | None] = {}
-        self._news = asyncio.Event()  # set on a join, on leave, and at the end
+        self._changed = asyncio.Event()  # set by a join, by leave, and at the end
         self._joined = self._leaving = False
         self._aborted = ""  # when, and with what, connections were dropped
         self._refusal: Exception | None = None  # the first that gave up a socket
@@ -106,8 +106,8 @@ class AsyncWorker:
         with signals(handle_signals, lambda: soon(self._on_signal)):
             try:
                 while not (self._leaving or self.done):
-                    await self._news.wait()
-                    self._news.clear()
+                    await self._changed.wait()
+                    self._changed.clear()
             finally:
                 error = self.error
                 await self.stop()
@@ -118,7 +118,7 @@ class AsyncWorker:
         """Start to serve jobs; like Worker.start."""
         self._begin()
         try:
-            await within(self._news.wait(), wait)
+            await within(self._changed.wait(), wait)
         except BaseException as err:
             with contextlib.suppress(TimeoutError):
                 await self.stop(0)
@@ -138,7 +138,7 @@ class AsyncWorker:
     def leave(self) -> None:
         """Begin to stop, without waiting; like Worker.leave."""
         self._leaving = True
-        self._news.set()
+        self._changed.set()
         for task, socket in self._seats.items():
             if socket is not None:
                 socket.leave()
@@ -181,7 +181,7 @@ class AsyncWorker:
         seats = [start(self._keep_joined(addr)) for addr in addrs]
         # Done when every socket has left or has been given up.
         self._over = asyncio.gather(*seats, return_exceptions=True)
-        self._over.add_done_callback(lambda _: self._news.set())
+        self._over.add_done_callback(lambda _: self._changed.set())
         self._seats = dict.fromkeys(seats)
 
     async def _keep_joined(self, addr: str) -> None:
@@ -201,15 +201,15 @@ class AsyncWorker:
                 return
             if is_permanent(cause):
                 self._refusal = self._refusal or cause
-                self._options.tell(Notice(Event.GIVEN_UP, addr, cause))
+                self._options.report(Notice(Event.GIVEN_UP, addr, cause))
                 return
             wait = backoff.lost(socket) if socket.joined else backoff.failed(addr, cause)
             await asyncio.sleep(wait)
 
     def _on_joined(self, addr: str) -> None:
-        self._options.tell(Notice(Event.JOINED, addr))
+        self._options.report(Notice(Event.JOINED, addr))
         self._joined = True
-        self._news.set()
+        self._changed.set()
 
     def _abort(self, when: str) -> None:
         """Drop all connections and wait for no handler."""
