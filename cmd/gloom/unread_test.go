@@ -54,11 +54,11 @@ func (s *slowReader) Write(text []byte) (int, error) {
 func TestUnreadLineCount(t *testing.T) {
 	to := &slowReader{}
 	u := newStderrWriter(to, 10*time.Microsecond)
-	const writers, each = 8, 500
+	const writers, linesPerWriter = 8, 500
 	var all sync.WaitGroup
 	for range writers {
 		all.Go(func() {
-			for range each {
+			for range linesPerWriter {
 				_, _ = u.Write([]byte("a line\n"))
 				runtime.Gosched()
 			}
@@ -70,7 +70,7 @@ func TestUnreadLineCount(t *testing.T) {
 		_, _ = u.Write([]byte("the end\n"))
 		time.Sleep(time.Millisecond)
 	}
-	if sum := int(to.lines.Load() + to.lost.Load()); sum < writers*each || sum > writers*each+ends {
-		t.Errorf("%d lines and %d lost ones are %d, not %d", to.lines.Load(), to.lost.Load(), sum, writers*each)
+	if sum := int(to.lines.Load() + to.lost.Load()); sum < writers*linesPerWriter || sum > writers*linesPerWriter+ends {
+		t.Errorf("%d lines and %d lost ones are %d, not %d", to.lines.Load(), to.lost.Load(), sum, writers*linesPerWriter)
 	}
 }
