@@ -227,19 +227,19 @@ func TestUnreadStderr(t *testing.T) {
 	for range n {
 		do()
 	}
-	told := make(chan error, 1)
+	noticeRead := make(chan error, 1)
 	go func() {
 		for in := bufio.NewReader(r); ; {
 			line, err := in.ReadString('\n')
 			if err != nil || strings.Contains(line, "gloom: lost ") && strings.HasSuffix(line, ", because nobody read standard error\n") {
-				told <- err
+				noticeRead <- err
 				return
 			}
 		}
 	}()
 	for reading := true; reading; {
 		select {
-		case err := <-told:
+		case err := <-noticeRead:
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,18 +17,18 @@ func TestUnreadCount(t *testing.T) {
 	r, w := io.Pipe()
 	defer r.Close()
 	u := newStderrWriter(w, time.Millisecond)
-	told := false
+	linesLost := false
 	go func() {
 		time.Sleep(20 * time.Millisecond) // meanwhile lines are lost
 		_, _ = io.Copy(io.Discard, r)
 	}()
-	for end := time.Now().Add(patience); !told && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		told = u.Lost() > 0
+	for end := time.Now().Add(patience); !linesLost && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		linesLost = u.Lost() > 0
 		if n, err := u.Write([]byte("a line\n")); n != 7 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	if !told {
+	if !linesLost {
 		t.Error("no line was lost")
 	}
 }
