@@ -404,34 +404,34 @@ func TestCloseEndsPendingJobs(t *testing.T) {
 func TestRequestsWithoutWaiting(t *testing.T) {
 	b := startBroker(t)
 	s := b.newSubmitter()
-	told := make(chan error, 200)
+	replies := make(chan error, 200)
 	for n := range 100 {
 		id := fmt.Sprint(n)
-		if err := s.SubmitFunc(waitContext(t), gloom.Job{ID: id, Type: "later"}, func(_ gloom.Result, err error) { told <- err }); err != nil {
+		if err := s.SubmitFunc(waitContext(t), gloom.Job{ID: id, Type: "later"}, func(_ gloom.Result, err error) { replies <- err }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for n := range 100 {
-		err := s.ChangeFunc(waitContext(t), fmt.Sprint(2*n), gloom.Change{Groups: []string{"g"}}, func(err error) { told <- err })
+		err := s.ChangeFunc(waitContext(t), fmt.Sprint(2*n), gloom.Change{Groups: []string{"g"}}, func(err error) { replies <- err })
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	count := map[string]int{}
 	for range 100 {
-		count[fmt.Sprint(errors.Is(receive(t, told, "a reply"), gloom.ErrUnknownID))]++
+		count[fmt.Sprint(errors.Is(receive(t, replies, "a reply"), gloom.ErrUnknownID))]++
 	}
 	if count["true"] != 50 || count["false"] != 50 {
 		t.Errorf("unknown ids: %v", count)
 	}
 	for n := range 100 {
-		if err := s.CancelFunc(waitContext(t), fmt.Sprint(n), func(err error) { told <- err }); err != nil {
+		if err := s.CancelFunc(waitContext(t), fmt.Sprint(n), func(err error) { replies <- err }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	count = map[string]int{}
 	for range 200 {
-		switch err := receive(t, told, "an end or a reply"); {
+		switch err := receive(t, replies, "an end or a reply"); {
 		case err == nil:
 			count["cancelled"]++
 		case errors.Is(err, gloom.ErrCancelled):
