@@ -28,7 +28,11 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []RunEnd) (counted []b
 			switch {
 			case ok && e.Action == EndGiveBack && h.fence == e.Fence+1:
 				counted[i] = true // an earlier attempt of this call, whose answer was lost, has written it
-			case !ok || !h.isRun(e.Run):
+			case !ok:
+			case !h.isRun(e.Run):
+				if counted[i], err = t.wasWritten(e, sysid); err != nil {
+					return err
+				}
 			case h.lock == endedLock:
 				// An earlier attempt of this call, whose answer was lost, may have written it.
 				counted[i] = e.Action == EndArchive && h.code == e.Code && h.exitcode == e.Status

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gloom/bench/throwaway/mariadbtest"
 	"gloom/cmd/serverlessd/job"
@@ -60,6 +61,31 @@ func TestRepeatedEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRepeatedRetryCounts: if the answer to an End was lost after which a job waits, and the job was
+// taken again, the repeated call says that the end counted. It changes nothing.
+func TestRepeatedRetryCounts(t *testing.T) {
+	eachStore(t, func(t *testing.T, s Store) {
+		ingest(t, s, entry("a-x", "1"))
+		old := RunEnd{Run: take(t, s, testSysid, "a-x", 1, testTTL)[0].Run, Action: EndRetry, Code: job.CodeError, Status: 500}
+		old.Last = &LastRun{At: time.Now(), Took: 7 * time.Millisecond, Code: job.CodeError, Status: 500, Data: []byte("why")}
+		checkEqual(t, "first", end(t, s, testSysid, old), "[true]")
+		again := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+		record := func() Record {
+			r := get(t, s, old.ID)
+			r.Last = nil // a pointer
+			return r
+		}
+		before := record()
+		checkEqual(t, "repeated", end(t, s, testSysid, old), "[true]")
+		checkEqual(t, "the job", record(), before)
+		other := old
+		other.Last = &LastRun{At: time.Now(), Took: 8 * time.Millisecond, Code: job.CodeError, Status: 500, Data: []byte("why")}
+		checkEqual(t, "of another run", end(t, s, testSysid, other), "[false]")
+		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Running: 1})
+		checkEqual(t, "new run", end(t, s, testSysid, RunEnd{Run: again, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[true]")
+	})
 }
 
 // commitCutter is a proxy in front of a server. Once it is armed, it cuts the connection instead of

@@ -63,6 +63,18 @@ func (t *tx) lostRun(h lockedRow) {
 	t.keepRun(h.id, r)
 }
 
+// wasWritten reports whether an earlier attempt of this call, whose answer was lost, has written that
+// a run ended and its job waits. The job may have been taken again since.
+func (t *tx) wasWritten(e *RunEnd, sysid string) (written bool, err error) {
+	if e.Action != EndRetry || e.Last == nil {
+		return false, nil
+	}
+	r := e.Last.pastRun(e, sysid, t.now)
+	err = t.queryRow("SELECT 1 FROM sq_runs WHERE id = ? AND n = ? AND worker = ? AND took_ms = ? AND outcome = ? AND error = ?",
+		[]any{string(e.ID), r.N, r.Worker, r.Took.Milliseconds(), r.Outcome, []byte(r.Error)}, &written)
+	return written, err
+}
+
 // pastRun returns the run that l and e describe.
 func (l *LastRun) pastRun(e *RunEnd, sysid string, now time.Time) PastRun {
 	ended := now.Add(-time.Since(l.At))
