@@ -377,16 +377,22 @@ func (b *backend) renew() bool {
 
 // loseSysid gives up a sysid because other daemons may have taken its jobs.
 func (b *backend) loseSysid(sysid string) {
-	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.engine.cfg.LockTTL).Msg("locks could not be renewed in time: running jobs are killed and will run again")
 	b.engine.metrics.sysidsLost.Inc()
 	b.mu.Lock()
 	b.sysid = ""
+	jobs := 0
 	for _, r := range b.runsInHand {
 		if r.sysid == sysid {
+			jobs++
 			r.batch.cancel(errLocksLost)
 		}
 	}
 	b.mu.Unlock()
+	if lost := b.log.With().Str("sysid", sysid).Stringer("lock_ttl", b.engine.cfg.LockTTL).Logger(); jobs > 0 {
+		lost.Error().Int("jobs", jobs).Msg("locks could not be renewed in time: jobs that this daemon has taken are stopped, and run again unless they have ended")
+	} else {
+		lost.Warn().Msg("the sysid could not be renewed in time; this daemon had taken no jobs")
+	}
 	b.engine.setGuardDeadline()
 	b.engine.newSysid(sysid)
 }

@@ -42,6 +42,28 @@ func TestStoreErrorMeansAway(t *testing.T) {
 	}
 }
 
+// TestLostSysidWithoutJobs: the log does not say that jobs are stopped if there are none.
+func TestLostSysidWithoutJobs(t *testing.T) {
+	for _, jobs := range []int{0, 2} {
+		e := withStores(t, 1)
+		e.cfg.Dir = t.TempDir()
+		b := e.backends[0]
+		var log bytes.Buffer
+		b.log = zerolog.New(&log)
+		sysid := e.ids.Sysid()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		for range jobs {
+			r := &run{sysid: sysid, batch: &batch{ctx: ctx, cancel: cancel}}
+			b.runsInHand[e.ids.Next(1)] = r
+		}
+		b.loseSysid(sysid)
+		if text := log.String(); strings.Contains(text, "run again") != (jobs > 0) || jobs > 0 != strings.Contains(text, `"jobs":2`) || context.Cause(ctx) != nil != (jobs > 0) {
+			t.Errorf("with %d jobs: %s, %v", jobs, text, context.Cause(ctx))
+		}
+		cancel(nil)
+	}
+}
+
 // TestLogOfUnsteadyStore: the log says once that a store is away, also at the start, and says that it
 // is available when it has answered for a while without an error.
 func TestLogOfUnsteadyStore(t *testing.T) {
