@@ -13,7 +13,8 @@
 //     when the next fetch is done: with more, it would take rows that other daemons of the
 //     target could start.
 //   - Only one fetch is in progress at a time, for all wanted targets that can take
-//     rows. A poll during a fetch marks its targets again, because the fetch may have
+//     rows, or for maxFetchTargets of them, which take turns: a fetch reads each of its
+//     targets, however few rows it may accept. A poll during a fetch marks its targets again, because the fetch may have
 //     missed rows. Targets whose rows did not fit into a page, and those of a failed
 //     fetch, stay wanted.
 //   - An accepted row queues for its target, larger priorities first, then in the
@@ -86,6 +87,7 @@ type Machine struct {
 	jobs           map[int64]*job
 	lastArrival    uint64
 
+	nextFetchTarget int  // index of the target at which the next fetch begins
 	fetchInProgress bool // a fetch is in progress
 	lastFetchFailed bool // the last fetch failed, and Resume has not been called
 	isStopped       bool
@@ -357,15 +359,35 @@ func (m *Machine) NextEffects() Effects {
 	if !slices.ContainsFunc(m.targetsInOrder, (*target).canFetch) {
 		return e
 	}
-	for _, t := range m.targetsInOrder {
-		if t.wantsFetch && !t.paused && t.freeRoom() > 0 {
-			t.wantsFetch = false
-			if m.FetchBegins {
-				t.reservedPlaces = max(0, t.concurrency-t.rowCount())
-			}
-			e.Fetch = append(e.Fetch, FetchRequest{t.name, t.freeRoom(), t.reservedPlaces})
-		}
-	}
+	e.Fetch = m.nextFetch()
 	m.fetchInProgress = true
 	return e
+}
+
+// maxFetchTargets is the maximum number of targets of one fetch.
+const maxFetchTargets = 256
+
+// nextFetch returns the targets of the next fetch, in their order.
+func (m *Machine) nextFetch() (requests []FetchRequest) {
+	var chosen []int
+	for i := range m.targetsInOrder {
+		at := (m.nextFetchTarget + i) % len(m.targetsInOrder)
+		if t := m.targetsInOrder[at]; t.wantsFetch && !t.paused && t.freeRoom() > 0 {
+			if len(chosen) == maxFetchTargets {
+				m.nextFetchTarget = at
+				break
+			}
+			chosen = append(chosen, at)
+		}
+	}
+	slices.Sort(chosen)
+	for _, at := range chosen {
+		t := m.targetsInOrder[at]
+		t.wantsFetch = false
+		if m.FetchBegins {
+			t.reservedPlaces = max(0, t.concurrency-t.rowCount())
+		}
+		requests = append(requests, FetchRequest{t.name, t.freeRoom(), t.reservedPlaces})
+	}
+	return requests
 }

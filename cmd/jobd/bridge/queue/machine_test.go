@@ -528,3 +528,31 @@ func TestHeldSlotDelaysRow(t *testing.T) {
 	m.Done(2)
 	started(1)
 }
+
+// TestManyTargetsTakeTurns: a fetch has a limited number of targets, and no target is left out because others are
+// wanted again and again.
+func TestManyTargetsTakeTurns(t *testing.T) {
+	const n = 2*maxFetchTargets + 10
+	m := New()
+	for i := range n {
+		m.Add(fmt.Sprint(i), 1)
+	}
+	fetched := make(map[string]int)
+	for range 6 {
+		m.Poll(nil)
+		wants := m.NextEffects().Fetch
+		if len(wants) != maxFetchTargets {
+			t.Fatalf("%d targets in a fetch", len(wants))
+		}
+		for _, want := range wants {
+			fetched[want.Target]++
+		}
+		m.Fetched(nil, nil)
+	}
+	if len(fetched) != n {
+		t.Errorf("%d of %d targets were fetched", len(fetched), n)
+	}
+	for len(m.NextEffects().Fetch) > 0 { // those that the last Poll has left
+		m.Fetched(nil, nil)
+	}
+}
