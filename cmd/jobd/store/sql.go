@@ -140,7 +140,9 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 }
 
 func (s *SQL) open(ctx context.Context) error {
-	if err := s.readShape(ctx); err != nil {
+	if err := s.readShape(ctx); hasNumber(err, 1176) {
+		return fmt.Errorf("table %s has no primary key: jobd needs one that begins with id, so it can use no view: %w", s.table().name, err)
+	} else if err != nil {
 		return err
 	}
 	if err := s.checkEngine(ctx); err != nil {

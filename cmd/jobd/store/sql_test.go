@@ -138,7 +138,8 @@ func (s *sqlTable) queryCount(t *testing.T, query string, args ...any) (n int) {
 func TestOpenErrorsAreNamed(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "CREATE TABLE half (id INT PRIMARY KEY, target CHAR(16))")
-	for name, want := range map[string]string{"nope": "does not exist", "half": "no column 'status'"} {
+	table.exec(t, "CREATE VIEW seen AS SELECT * FROM jobs")
+	for name, want := range map[string]string{"nope": "does not exist", "half": "no column 'status'", "seen": "no primary key"} {
 		opt := table.options("d")
 		opt.MySQL.Table = name
 		if _, err := Open(t.Context(), opt); err == nil || !strings.Contains(err.Error(), want) {
