@@ -27,9 +27,9 @@ const maxScratch = 64 << 10
 // object, the action, the id, the other fields. An error carries the id if the id was readable.
 // r is undefined after an error. The id of an error, like the slices of r, is valid until the
 // next Decode.
-func (d *Decoder) Decode(payload []byte, port Port, withID bool, r *Request) *Error {
+func (d *Decoder) Decode(payload []byte, port Port, withID bool, req *Request) *Error {
 	d.Reset()
-	return d.DecodeMore(payload, port, withID, r)
+	return d.DecodeMore(payload, port, withID, req)
 }
 
 // Reset forgets all decoded requests, whose slices are no longer valid.
@@ -46,8 +46,8 @@ func (d *Decoder) Reset() {
 
 // DecodeMore is Decode for one of several payloads: everything decoded since the last
 // Reset stays valid until the next one.
-func (d *Decoder) DecodeMore(payload []byte, port Port, withID bool, r *Request) *Error {
-	*r = emptyRequest
+func (d *Decoder) DecodeMore(payload []byte, port Port, withID bool, req *Request) *Error {
+	*req = emptyRequest
 	if err := d.envelope.Scan(payload); err != nil {
 		return err
 	}
@@ -55,66 +55,66 @@ func (d *Decoder) DecodeMore(payload []byte, port Port, withID bool, r *Request)
 	if f.maxGroups == 0 {
 		f.maxGroups = MaxGroups
 	}
-	if err := f.readVerb(port, r); err != nil {
+	if err := f.readVerb(port, req); err != nil {
 		return err
 	}
-	switch r.Verb {
+	switch req.Verb {
 	case Submit:
-		return d.readSubmit(&f, r)
+		return d.readSubmit(&f, req)
 	case Cancel:
-		return f.readID(r)
+		return f.readID(req)
 	case Join:
-		return d.readJoin(&f, r)
+		return d.readJoin(&f, req)
 	case Respond:
-		return f.readAnswer(withID, r)
+		return f.readAnswer(withID, req)
 	case Fail:
-		return f.readFail(withID, r)
+		return f.readFail(withID, req)
 	case Progress:
-		return f.readAnswer(withID, r)
+		return f.readAnswer(withID, req)
 	case Hello:
-		return f.readHello(r)
+		return f.readHello(req)
 	case Release:
-		return f.readRelease(withID, r)
+		return f.readRelease(withID, req)
 	case Change:
-		return f.readChange(r)
+		return f.readChange(req)
 	case Attach:
-		return f.readAttach(r)
+		return f.readAttach(req)
 	}
 	return nil // leave, ping and pong have no keys
 }
 
-func (d *Decoder) readSubmit(f *fieldReader, r *Request) (err *Error) {
-	if err = f.readID(r); err != nil {
+func (d *Decoder) readSubmit(f *fieldReader, req *Request) (err *Error) {
+	if err = f.readID(req); err != nil {
 		return err
 	}
 	if f.isSet(KeyType) {
-		if r.Type, err = f.readName(KeyType, r); err != nil {
+		if req.Type, err = f.readName(KeyType, req); err != nil {
 			return err
 		}
 	} else if d.DefaultType != "" {
 		if string(d.typ) != d.DefaultType {
 			d.typ = []byte(d.DefaultType)
 		}
-		r.Type = d.typ
+		req.Type = d.typ
 	} else {
-		return missingKeyError(r.Verb, KeyType, r.ID)
+		return missingKeyError(req.Verb, KeyType, req.ID)
 	}
-	if err = f.readBody(r); err != nil {
+	if err = f.readBody(req); err != nil {
 		return err
 	}
 	if f.envelope.present&(1<<KeyPriority) != 0 {
-		if r.Priority, err = f.readPriority(r); err != nil {
+		if req.Priority, err = f.readPriority(req); err != nil {
 			return err
 		}
 	}
 	if f.envelope.present&submitOptions != 0 {
-		return f.readOptions(r)
+		return f.readOptions(req)
 	}
 	return nil
 }
 
-func (d *Decoder) readJoin(f *fieldReader, r *Request) (err *Error) {
-	if err = f.readServedTypes(r); err != nil {
+func (d *Decoder) readJoin(f *fieldReader, req *Request) (err *Error) {
+	if err = f.readServedTypes(req); err != nil {
 		return err
 	}
 	limit := d.MaxPrefetch
@@ -122,21 +122,21 @@ func (d *Decoder) readJoin(f *fieldReader, r *Request) (err *Error) {
 		limit = DefaultMaxPrefetch
 	}
 	if f.isSet(KeyPrefetch) {
-		n, err := f.readInteger(KeyPrefetch, MinPrefetch, int64(limit), r)
+		n, err := f.readInteger(KeyPrefetch, MinPrefetch, int64(limit), req)
 		if err != nil {
 			return err
 		}
-		r.Prefetch = int(n)
+		req.Prefetch = int(n)
 	}
-	if r.WantCancels, err = f.readBoolean(KeyCancel, false, r); err != nil {
+	if req.WantCancels, err = f.readBoolean(KeyCancel, false, req); err != nil {
 		return err
 	}
-	r.WantHeaders, err = f.readBoolean(KeyHeaders, false, r)
+	req.WantHeaders, err = f.readBoolean(KeyHeaders, false, req)
 	return err
 }
 
 // readServedTypes reads what a join serves: one type, or lists of names and patterns.
-func (f *fieldReader) readServedTypes(r *Request) (err *Error) {
+func (f *fieldReader) readServedTypes(req *Request) (err *Error) {
 	several := f.isSet(KeyTypes)
 	switch {
 	case f.isSet(KeyType) && several:
@@ -144,167 +144,167 @@ func (f *fieldReader) readServedTypes(r *Request) (err *Error) {
 	case f.isSet(KeyExcept) && !several:
 		return refusal(InvalidValue, nil, "except needs types, and cannot be given with type: %s", quoteShort(f.rawValue(KeyExcept)))
 	case several:
-		if r.Types, err = f.readList(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.isSet(KeyExcept) {
+		if req.Types, err = f.readList(KeyTypes, 1, MaxTypes, false, req); err != nil || !f.isSet(KeyExcept) {
 			return err
 		}
-		r.Except, err = f.readList(KeyExcept, 1, MaxTypes, false, r)
+		req.Except, err = f.readList(KeyExcept, 1, MaxTypes, false, req)
 		return err
 	case f.isSet(KeyType):
-		r.Type, err = f.readName(KeyType, r)
+		req.Type, err = f.readName(KeyType, req)
 		return err
 	}
-	return missingKeyError(r.Verb, KeyType, nil)
+	return missingKeyError(req.Verb, KeyType, nil)
 }
 
 const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBackoffMS |
 	1<<KeyExpiresMS | 1<<KeyDetach | 1<<KeyAck | 1<<KeyProgress | 1<<KeyGroups |
 	1<<KeyAgeMS | 1<<KeyKeepMS | 1<<KeyHeaders
 
-func (f *fieldReader) readOptions(r *Request) (err *Error) {
-	if r.DelayMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, 0, r); err != nil {
+func (f *fieldReader) readOptions(req *Request) (err *Error) {
+	if req.DelayMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
-	if r.TimeoutMS, err = f.readDuration(KeyTimeoutMS, MaxDurationMS, 0, r); err != nil {
+	if req.TimeoutMS, err = f.readDuration(KeyTimeoutMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
-	retries, err := f.readDuration(KeyRetries, MaxRetries, -1, r)
+	retries, err := f.readDuration(KeyRetries, MaxRetries, -1, req)
 	if err != nil {
 		return err
 	}
-	r.Retries = int(retries)
-	if r.BackoffMS, err = f.readDuration(KeyBackoffMS, MaxBackoffMS, 0, r); err != nil {
+	req.Retries = int(retries)
+	if req.BackoffMS, err = f.readDuration(KeyBackoffMS, MaxBackoffMS, 0, req); err != nil {
 		return err
 	}
-	if r.ExpiresMS, err = f.readDuration(KeyExpiresMS, MaxDurationMS, 0, r); err != nil {
+	if req.ExpiresMS, err = f.readDuration(KeyExpiresMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
-	if r.ExpiresMS != 0 && r.DelayMS >= r.ExpiresMS {
-		return refusal(InvalidValue, r.ID, "delay_ms must be below expires_ms, %d is not below %d", r.DelayMS, r.ExpiresMS)
+	if req.ExpiresMS != 0 && req.DelayMS >= req.ExpiresMS {
+		return refusal(InvalidValue, req.ID, "delay_ms must be below expires_ms, %d is not below %d", req.DelayMS, req.ExpiresMS)
 	}
-	if r.Detach, err = f.readBoolean(KeyDetach, false, r); err != nil {
+	if req.Detach, err = f.readBoolean(KeyDetach, false, req); err != nil {
 		return err
 	}
-	ack, err := f.readBoolean(KeyAck, true, r)
+	ack, err := f.readBoolean(KeyAck, true, req)
 	if err != nil {
 		return err
 	}
-	r.NoAck = !ack
-	if r.WantProgress, err = f.readBoolean(KeyProgress, false, r); err != nil {
+	req.NoAck = !ack
+	if req.WantProgress, err = f.readBoolean(KeyProgress, false, req); err != nil {
 		return err
 	}
-	if r.AgeMS, err = f.readDuration(KeyAgeMS, MaxDurationMS, 0, r); err != nil {
+	if req.AgeMS, err = f.readDuration(KeyAgeMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
-	if r.KeepMS, err = f.readDuration(KeyKeepMS, MaxKeepMS, 0, r); err != nil {
+	if req.KeepMS, err = f.readDuration(KeyKeepMS, MaxKeepMS, 0, req); err != nil {
 		return err
 	}
-	if r.Detach && r.KeepMS != 0 {
-		return refusal(InvalidValue, r.ID, "keep_ms must be 0 with detach, not %d: nobody is told of a detached job's end", r.KeepMS)
+	if req.Detach && req.KeepMS != 0 {
+		return refusal(InvalidValue, req.ID, "keep_ms must be 0 with detach, not %d: nobody is told of a detached job's end", req.KeepMS)
 	}
 	if f.isSet(KeyGroups) {
-		if r.Groups, err = f.readList(KeyGroups, 1, f.maxGroups, true, r); err != nil {
+		if req.Groups, err = f.readList(KeyGroups, 1, f.maxGroups, true, req); err != nil {
 			return err
 		}
 	}
-	return f.readHeaders(r)
+	return f.readHeaders(req)
 }
 
 // readHeaders reads the headers of a submit.
-func (f *fieldReader) readHeaders(r *Request) *Error {
+func (f *fieldReader) readHeaders(req *Request) *Error {
 	if !f.isSet(KeyHeaders) {
 		return nil
 	}
 	raw := f.rawValue(KeyHeaders)
 	switch {
 	case raw[0] != '{':
-		return refusal(InvalidType, r.ID, "headers must be an object, not %s", quoteShort(raw))
+		return refusal(InvalidType, req.ID, "headers must be an object, not %s", quoteShort(raw))
 	case len(raw) > MaxHeaders:
-		return refusal(InvalidValue, r.ID, "headers must have at most %d bytes as sent, not %d", MaxHeaders, len(raw))
+		return refusal(InvalidValue, req.ID, "headers must have at most %d bytes as sent, not %d", MaxHeaders, len(raw))
 	}
-	r.Headers = raw
+	req.Headers = raw
 	return nil
 }
 
-func (f *fieldReader) readChange(r *Request) (err *Error) {
-	if err = f.readID(r); err != nil {
+func (f *fieldReader) readChange(req *Request) (err *Error) {
+	if err = f.readID(req); err != nil {
 		return err
 	}
-	r.HasPriority, r.HasGroups = f.isSet(KeyPriority), f.isSet(KeyGroups)
-	if !r.HasPriority && !r.HasGroups && !f.isSet(KeyDelayMS) {
-		return refusal(MissingField, r.ID, "change needs one or more of priority, groups and delay_ms")
+	req.HasPriority, req.HasGroups = f.isSet(KeyPriority), f.isSet(KeyGroups)
+	if !req.HasPriority && !req.HasGroups && !f.isSet(KeyDelayMS) {
+		return refusal(MissingField, req.ID, "change needs one or more of priority, groups and delay_ms")
 	}
-	if r.HasPriority {
-		if r.Priority, err = f.readPriority(r); err != nil {
+	if req.HasPriority {
+		if req.Priority, err = f.readPriority(req); err != nil {
 			return err
 		}
 	}
-	if r.HasGroups {
-		if r.Groups, err = f.readList(KeyGroups, 0, f.maxGroups, true, r); err != nil {
+	if req.HasGroups {
+		if req.Groups, err = f.readList(KeyGroups, 0, f.maxGroups, true, req); err != nil {
 			return err
 		}
 	}
-	r.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, r)
+	req.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, req)
 	return err
 }
 
-func (f *fieldReader) readAttach(r *Request) (err *Error) {
-	if err = f.readID(r); err != nil {
+func (f *fieldReader) readAttach(req *Request) (err *Error) {
+	if err = f.readID(req); err != nil {
 		return err
 	}
-	r.WantProgress, err = f.readBoolean(KeyProgress, false, r)
+	req.WantProgress, err = f.readBoolean(KeyProgress, false, req)
 	return err
 }
 
-func (f *fieldReader) readRelease(withID bool, r *Request) (err *Error) {
+func (f *fieldReader) readRelease(withID bool, req *Request) (err *Error) {
 	if withID {
-		if err = f.readID(r); err != nil {
+		if err = f.readID(req); err != nil {
 			return err
 		}
 	}
-	r.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, r)
+	req.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, req)
 	return err
 }
 
 // readAnswer reads the keys of a respond or a progress.
-func (f *fieldReader) readAnswer(withID bool, r *Request) *Error {
+func (f *fieldReader) readAnswer(withID bool, req *Request) *Error {
 	if withID {
-		if err := f.readID(r); err != nil {
+		if err := f.readID(req); err != nil {
 			return err
 		}
 	}
-	return f.readBody(r)
+	return f.readBody(req)
 }
 
-func (f *fieldReader) readFail(withID bool, r *Request) (err *Error) {
+func (f *fieldReader) readFail(withID bool, req *Request) (err *Error) {
 	if withID {
-		if err = f.readID(r); err != nil {
+		if err = f.readID(req); err != nil {
 			return err
 		}
 	}
-	if r.Reason, err = f.readText(KeyReason, r); err != nil {
+	if req.Reason, err = f.readText(KeyReason, req); err != nil {
 		return err
 	}
-	if r.Reason != nil && len(r.Reason) == 0 {
-		return refusal(InvalidValue, r.ID, "reason must be a string of 1 byte or more, not \"\"")
+	if req.Reason != nil && len(req.Reason) == 0 {
+		return refusal(InvalidValue, req.ID, "reason must be a string of 1 byte or more, not \"\"")
 	}
-	retry, err := f.readBoolean(KeyRetry, true, r)
+	retry, err := f.readBoolean(KeyRetry, true, req)
 	if err != nil {
 		return err
 	}
-	r.NoRetry = !retry
-	r.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, r)
+	req.NoRetry = !retry
+	req.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, req)
 	return err
 }
 
-func (f *fieldReader) readHello(r *Request) (err *Error) {
-	if r.Token, err = f.readText(KeyToken, r); err != nil {
+func (f *fieldReader) readHello(req *Request) (err *Error) {
+	if req.Token, err = f.readText(KeyToken, req); err != nil {
 		return err
 	}
-	r.Token = f.unescapeText(KeyToken, r.Token)
-	if r.Client, err = f.readText(KeyClient, r); err != nil {
+	req.Token = f.unescapeText(KeyToken, req.Token)
+	if req.Client, err = f.readText(KeyClient, req); err != nil {
 		return err
 	}
-	r.Client = f.unescapeText(KeyClient, r.Client)
-	r.HeartbeatMS, err = f.readHeartbeat()
+	req.Client = f.unescapeText(KeyClient, req.Client)
+	req.HeartbeatMS, err = f.readHeartbeat()
 	return err
 }

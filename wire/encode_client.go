@@ -7,62 +7,62 @@ import "strconv"
 
 // AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default type) and r.Body,
 // with the options that are not absent.
-func AppendSubmit(dst []byte, r *Request) []byte {
+func AppendSubmit(dst []byte, req *Request) []byte {
 	start := len(dst)
-	dst = appendHeader(dst, 64+len(r.ID)+len(r.Type)+len(r.Headers)+len(r.Body))
+	dst = appendHeader(dst, 64+len(req.ID)+len(req.Type)+len(req.Headers)+len(req.Body))
 	dst = append(dst, `{"action":"submit","id":"`...)
-	dst = append(dst, r.ID...)
+	dst = append(dst, req.ID...)
 	dst = append(dst, '"')
-	if len(r.Type) > 0 {
-		dst = appendStringKey(dst, KeyType, r.Type)
+	if len(req.Type) > 0 {
+		dst = appendStringKey(dst, KeyType, req.Type)
 	}
-	if r.Priority != 0 {
-		dst = appendIntKey(dst, KeyPriority, r.Priority)
+	if req.Priority != 0 {
+		dst = appendIntKey(dst, KeyPriority, req.Priority)
 	}
-	if r.DelayMS != 0 {
-		dst = appendIntKey(dst, KeyDelayMS, r.DelayMS)
+	if req.DelayMS != 0 {
+		dst = appendIntKey(dst, KeyDelayMS, req.DelayMS)
 	}
-	if r.TimeoutMS != 0 {
-		dst = appendIntKey(dst, KeyTimeoutMS, r.TimeoutMS)
+	if req.TimeoutMS != 0 {
+		dst = appendIntKey(dst, KeyTimeoutMS, req.TimeoutMS)
 	}
-	if r.Retries >= 0 {
-		dst = appendIntKey(dst, KeyRetries, int64(r.Retries))
+	if req.Retries >= 0 {
+		dst = appendIntKey(dst, KeyRetries, int64(req.Retries))
 	}
-	if r.BackoffMS != 0 {
-		dst = appendIntKey(dst, KeyBackoffMS, r.BackoffMS)
+	if req.BackoffMS != 0 {
+		dst = appendIntKey(dst, KeyBackoffMS, req.BackoffMS)
 	}
-	if r.ExpiresMS != 0 {
-		dst = appendIntKey(dst, KeyExpiresMS, r.ExpiresMS)
+	if req.ExpiresMS != 0 {
+		dst = appendIntKey(dst, KeyExpiresMS, req.ExpiresMS)
 	}
-	if r.Detach {
+	if req.Detach {
 		dst = append(dst, `,"detach":true`...)
 	}
-	if r.NoAck {
+	if req.NoAck {
 		dst = append(dst, `,"ack":false`...)
 	}
-	if r.WantProgress {
+	if req.WantProgress {
 		dst = append(dst, `,"progress":true`...)
 	}
-	if r.AgeMS != 0 {
-		dst = appendIntKey(dst, KeyAgeMS, r.AgeMS)
+	if req.AgeMS != 0 {
+		dst = appendIntKey(dst, KeyAgeMS, req.AgeMS)
 	}
-	if r.KeepMS != 0 {
-		dst = appendIntKey(dst, KeyKeepMS, r.KeepMS)
+	if req.KeepMS != 0 {
+		dst = appendIntKey(dst, KeyKeepMS, req.KeepMS)
 	}
-	if len(r.Groups) > 0 {
-		dst = appendListKey(dst, KeyGroups, r.Groups)
+	if len(req.Groups) > 0 {
+		dst = appendListKey(dst, KeyGroups, req.Groups)
 	}
-	if r.Headers != nil {
-		dst = append(append(dst, `,"headers":`...), r.Headers...)
+	if req.Headers != nil {
+		dst = append(append(dst, `,"headers":`...), req.Headers...)
 	}
 	dst = append(dst, `,"body":`...)
-	dst = append(dst, r.Body...)
+	dst = append(dst, req.Body...)
 	return setHeader(append(dst, '}'), start)
 }
 
-func appendListKey(dst []byte, k Key, names [][]byte) []byte {
+func appendListKey(dst []byte, key Key, names [][]byte) []byte {
 	dst = append(dst, ',', '"')
-	dst = append(dst, k.String()...)
+	dst = append(dst, key.String()...)
 	dst = append(dst, '"', ':', '[')
 	for i, name := range names {
 		if i > 0 {
@@ -73,41 +73,41 @@ func appendListKey(dst []byte, k Key, names [][]byte) []byte {
 	return append(dst, ']')
 }
 
-func appendStringKey(dst []byte, k Key, canonical []byte) []byte {
+func appendStringKey(dst []byte, key Key, canonical []byte) []byte {
 	dst = append(dst, ',', '"')
-	dst = append(dst, k.String()...)
+	dst = append(dst, key.String()...)
 	dst = append(dst, `":"`...)
 	dst = append(dst, canonical...)
 	return append(dst, '"')
 }
 
-func appendIntKey(dst []byte, k Key, n int64) []byte {
+func appendIntKey(dst []byte, key Key, n int64) []byte {
 	dst = append(dst, ',', '"')
-	dst = append(dst, k.String()...)
+	dst = append(dst, key.String()...)
 	dst = append(dst, '"', ':')
 	return strconv.AppendInt(dst, n, 10)
 }
 
 // AppendJoin appends a join of r.Types without r.Except, or of r.Type. Of r.Prefetch,
 // r.Cancel and r.WantHeaders it writes only those that are not absent.
-func AppendJoin(dst []byte, r *Request) []byte {
+func AppendJoin(dst []byte, req *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"join"`...)
-	if len(r.Types) > 0 {
-		dst = appendListKey(dst, KeyTypes, r.Types)
+	if len(req.Types) > 0 {
+		dst = appendListKey(dst, KeyTypes, req.Types)
 	} else {
-		dst = appendStringKey(dst, KeyType, r.Type)
+		dst = appendStringKey(dst, KeyType, req.Type)
 	}
-	if len(r.Except) > 0 {
-		dst = appendListKey(dst, KeyExcept, r.Except)
+	if len(req.Except) > 0 {
+		dst = appendListKey(dst, KeyExcept, req.Except)
 	}
-	if r.Prefetch != 0 {
-		dst = appendIntKey(dst, KeyPrefetch, int64(r.Prefetch))
+	if req.Prefetch != 0 {
+		dst = appendIntKey(dst, KeyPrefetch, int64(req.Prefetch))
 	}
-	if r.WantCancels {
+	if req.WantCancels {
 		dst = append(dst, `,"cancel":true`...)
 	}
-	if r.WantHeaders {
+	if req.WantHeaders {
 		dst = append(dst, `,"headers":true`...)
 	}
 	return setHeader(append(dst, '}'), start)
@@ -115,18 +115,18 @@ func AppendJoin(dst []byte, r *Request) []byte {
 
 // AppendChange appends a change of the job r.ID: of its priority and groups if HasPriority
 // and HasGroups are set, and of its delay unless r.AfterMS is negative.
-func AppendChange(dst []byte, r *Request) []byte {
+func AppendChange(dst []byte, req *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"change"`...)
-	dst = appendStringKey(dst, KeyID, r.ID)
-	if r.HasPriority {
-		dst = appendIntKey(dst, KeyPriority, r.Priority)
+	dst = appendStringKey(dst, KeyID, req.ID)
+	if req.HasPriority {
+		dst = appendIntKey(dst, KeyPriority, req.Priority)
 	}
-	if r.HasGroups {
-		dst = appendListKey(dst, KeyGroups, r.Groups)
+	if req.HasGroups {
+		dst = appendListKey(dst, KeyGroups, req.Groups)
 	}
-	if r.AfterMS >= 0 {
-		dst = appendIntKey(dst, KeyDelayMS, r.AfterMS)
+	if req.AfterMS >= 0 {
+		dst = appendIntKey(dst, KeyDelayMS, req.AfterMS)
 	}
 	return setHeader(append(dst, '}'), start)
 }

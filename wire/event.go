@@ -220,16 +220,16 @@ func (f *fieldReader) readEventID(ev *Event) (err error) {
 }
 
 // readEventString returns the value of a required key that is a string, in canonical form.
-func (f *fieldReader) readEventString(k Key) ([]byte, error) {
-	raw := f.rawValue(k)
+func (f *fieldReader) readEventString(key Key) ([]byte, error) {
+	raw := f.rawValue(key)
 	if raw == nil {
-		return nil, fmt.Errorf("%s is missing", k)
+		return nil, fmt.Errorf("%s is missing", key)
 	}
 	if raw[0] != '"' {
-		return nil, fmt.Errorf("%s must be a string, not %s", k, quoteShort(raw))
+		return nil, fmt.Errorf("%s must be a string, not %s", key, quoteShort(raw))
 	}
 	content := raw[1 : len(raw)-1 : len(raw)-1]
-	if f.envelope.escapedKeys>>k&1 != 0 {
+	if f.envelope.escapedKeys>>key&1 != 0 {
 		content, _, _ = f.writeCanonical(content)
 	}
 	return content, nil

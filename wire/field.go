@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// fieldReader reads the values of single keys of a scanned message. Its errors carry r.ID, which is
-// nil until the id has been read.
+// fieldReader reads the values of single keys of a scanned message. Its errors carry the request's
+// ID, which is nil until the id has been read.
 type fieldReader struct {
 	envelope  *Envelope
 	payload   []byte
@@ -15,14 +15,14 @@ type fieldReader struct {
 	maxGroups int // how many groups a job may be in
 }
 
-func (f *fieldReader) rawValue(k Key) []byte { return f.envelope.Raw(f.payload, k) }
+func (f *fieldReader) rawValue(key Key) []byte { return f.envelope.Raw(f.payload, key) }
 
 // isSet reports whether a key is present and not null.
-func (f *fieldReader) isSet(k Key) bool {
-	return f.envelope.present>>k&1 != 0 && f.payload[f.envelope.spans[k].start] != 'n'
+func (f *fieldReader) isSet(key Key) bool {
+	return f.envelope.present>>key&1 != 0 && f.payload[f.envelope.spans[key].start] != 'n'
 }
 
-func (f *fieldReader) readVerb(port Port, r *Request) *Error {
+func (f *fieldReader) readVerb(port Port, req *Request) *Error {
 	raw := f.rawValue(KeyAction)
 	if raw == nil {
 		return refusal(MissingField, nil, "a message needs action")
@@ -34,7 +34,7 @@ func (f *fieldReader) readVerb(port Port, r *Request) *Error {
 	if f.envelope.escapedKeys>>KeyAction&1 != 0 {
 		var complete bool
 		if action, complete = appendValue(nil, action, 0); !complete {
-			return f.loneSurrogateError(KeyAction, r)
+			return f.loneSurrogateError(KeyAction, req)
 		}
 	}
 	v := lookupVerb(action)
@@ -42,7 +42,7 @@ func (f *fieldReader) readVerb(port Port, r *Request) *Error {
 	case v == 0:
 		return refusal(UnknownAction, nil, "no action %s on the %s", quoteShort(raw), port)
 	case v.AllowedOn(port):
-		r.Verb = v
+		req.Verb = v
 		return nil
 	case port == WorkerPort:
 		return refusal(InvalidAction, nil, "not_a_master: %s is for the submitter port, this is the worker port", v)
@@ -50,43 +50,43 @@ func (f *fieldReader) readVerb(port Port, r *Request) *Error {
 	return refusal(InvalidAction, nil, "not_a_slave: %s is for the worker port, this is the submitter port", v)
 }
 
-func (f *fieldReader) loneSurrogateError(k Key, r *Request) *Error {
-	return refusal(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", k, quoteShort(f.rawValue(k)))
+func (f *fieldReader) loneSurrogateError(key Key, req *Request) *Error {
+	return refusal(InvalidType, req.ID, "%s must be a string without lone surrogates, not %s", key, quoteShort(f.rawValue(key)))
 }
 
 // readID reads the id of a request whose verb requires one.
-func (f *fieldReader) readID(r *Request) (err *Error) {
+func (f *fieldReader) readID(req *Request) (err *Error) {
 	if f.envelope.present>>KeyID&1 == 0 {
-		return missingKeyError(r.Verb, KeyID, nil)
+		return missingKeyError(req.Verb, KeyID, nil)
 	}
-	r.ID, err = f.readName(KeyID, r)
+	req.ID, err = f.readName(KeyID, req)
 	return err
 }
 
 // readName reads an id or a type. The key must be present.
-func (f *fieldReader) readName(k Key, r *Request) ([]byte, *Error) {
-	raw, escapes := f.rawValue(k), f.envelope.escapedKeys>>k&1 != 0
+func (f *fieldReader) readName(key Key, req *Request) ([]byte, *Error) {
+	raw, escapes := f.rawValue(key), f.envelope.escapedKeys>>key&1 != 0
 	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxName {
 		return raw[1 : n+1 : n+1], nil
 	}
-	return f.parseName(raw, escapes, k.String(), r)
+	return f.parseName(raw, escapes, key.String(), req)
 }
 
 // parseName reads a JSON value as a name. label describes the value in errors.
-func (f *fieldReader) parseName(raw []byte, escapes bool, label string, r *Request) ([]byte, *Error) {
+func (f *fieldReader) parseName(raw []byte, escapes bool, label string, req *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
-		return nil, refusal(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, quoteShort(raw))
+		return nil, refusal(InvalidType, req.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, quoteShort(raw))
 	}
 	name := raw[1 : len(raw)-1 : len(raw)-1]
 	size := len(name)
 	if escapes {
 		var complete bool
 		if name, size, complete = f.writeCanonical(name); !complete {
-			return nil, refusal(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", label, quoteShort(raw))
+			return nil, refusal(InvalidType, req.ID, "%s must be a string without lone surrogates, not %s", label, quoteShort(raw))
 		}
 	}
 	if size > MaxName {
-		return nil, refusal(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort(raw), size)
+		return nil, refusal(InvalidType, req.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort(raw), size)
 	}
 	return name, nil
 }
@@ -98,17 +98,17 @@ const maxComparedNames = 64
 // readList reads an array of min to max names. The key must be present. If all names must differ, a
 // repeated name is refused; otherwise it counts once, and the array may have up to ten times
 // max names, repetitions included.
-func (f *fieldReader) readList(k Key, min, max int, distinct bool, r *Request) ([][]byte, *Error) {
-	raw := f.rawValue(k)
+func (f *fieldReader) readList(key Key, min, max int, distinct bool, req *Request) ([][]byte, *Error) {
+	raw := f.rawValue(key)
 	if raw[0] != '[' {
-		return nil, refusal(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, quoteShort(raw))
+		return nil, refusal(InvalidType, req.ID, "%s must be an array of %d to %d names, not %s", key, min, max, quoteShort(raw))
 	}
 	var known map[string]bool // used for lists longer than maxComparedNames
 	start, count, total := len(*f.names), 0, 0
-	label := "a name in " + k.String()
+	label := "a name in " + key.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
 		end, escapes := f.nextElement(raw, i)
-		name, err := f.parseName(raw[i:end], escapes, label, r)
+		name, err := f.parseName(raw[i:end], escapes, label, req)
 		if err != nil {
 			return nil, err
 		}
@@ -126,12 +126,12 @@ func (f *fieldReader) readList(k Key, min, max int, distinct bool, r *Request) (
 		}
 		switch {
 		case !repeated && count == max, total == 10*max:
-			return nil, refusal(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, total+f.countElements(raw, i))
+			return nil, refusal(InvalidValue, req.ID, "%s must have %d to %d names, not %d", key, min, max, total+f.countElements(raw, i))
 		case !repeated:
 			count++
 			*f.names = append(*f.names, name)
 		case distinct:
-			return nil, refusal(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, quoteShort(raw[i:end]))
+			return nil, refusal(InvalidValue, req.ID, "%s must be all different, %s comes twice", key, quoteShort(raw[i:end]))
 		}
 		total++
 		if i = skipSpace(raw, end); raw[i] == ',' {
@@ -139,7 +139,7 @@ func (f *fieldReader) readList(k Key, min, max int, distinct bool, r *Request) (
 		}
 	}
 	if count < min {
-		return nil, refusal(InvalidValue, r.ID, "%s must have %d to %d names, not %s", k, min, max, quoteShort(raw))
+		return nil, refusal(InvalidValue, req.ID, "%s must have %d to %d names, not %s", key, min, max, quoteShort(raw))
 	}
 	list := (*f.names)[start:]
 	return list[:len(list):len(list)], nil
@@ -177,27 +177,27 @@ func (f *fieldReader) writeCanonical(content []byte) (name []byte, size int, com
 
 // readText reads an optional string of any length and returns it in canonical form, or nil if it is
 // absent or null.
-func (f *fieldReader) readText(k Key, r *Request) ([]byte, *Error) {
-	if !f.isSet(k) {
+func (f *fieldReader) readText(key Key, req *Request) ([]byte, *Error) {
+	if !f.isSet(key) {
 		return nil, nil
 	}
-	raw := f.rawValue(k)
+	raw := f.rawValue(key)
 	if raw[0] != '"' {
-		return nil, refusal(InvalidType, r.ID, "%s must be a string, not %s", k, quoteShort(raw))
+		return nil, refusal(InvalidType, req.ID, "%s must be a string, not %s", key, quoteShort(raw))
 	}
 	text := raw[1 : len(raw)-1 : len(raw)-1]
-	if f.envelope.escapedKeys>>k&1 != 0 {
+	if f.envelope.escapedKeys>>key&1 != 0 {
 		var complete bool
 		if text, _, complete = f.writeCanonical(text); !complete {
-			return nil, f.loneSurrogateError(k, r)
+			return nil, f.loneSurrogateError(key, req)
 		}
 	}
 	return text, nil
 }
 
 // unescapeText resolves the escapes that are left in a canonical form.
-func (f *fieldReader) unescapeText(k Key, text []byte) []byte {
-	if text == nil || f.envelope.escapedKeys>>k&1 == 0 {
+func (f *fieldReader) unescapeText(key Key, text []byte) []byte {
+	if text == nil || f.envelope.escapedKeys>>key&1 == 0 {
 		return text
 	}
 	start := len(*f.scratch)
@@ -205,34 +205,34 @@ func (f *fieldReader) unescapeText(k Key, text []byte) []byte {
 	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)]
 }
 
-func (f *fieldReader) readBody(r *Request) *Error {
-	if r.Body = f.rawValue(KeyBody); r.Body == nil {
-		return missingKeyError(r.Verb, KeyBody, r.ID)
+func (f *fieldReader) readBody(req *Request) *Error {
+	if req.Body = f.rawValue(KeyBody); req.Body == nil {
+		return missingKeyError(req.Verb, KeyBody, req.ID)
 	}
 	return nil
 }
 
-func (f *fieldReader) readPriority(r *Request) (int64, *Error) {
+func (f *fieldReader) readPriority(req *Request) (int64, *Error) {
 	raw := f.rawValue(KeyPriority)
 	n, kind := parseInteger(raw)
 	if kind != inRange {
-		return 0, refusal(InvalidType, r.ID, "priority must be an integer from %d to %d, not %s",
+		return 0, refusal(InvalidType, req.ID, "priority must be an integer from %d to %d, not %s",
 			int64(math.MinInt64), int64(math.MaxInt64), quoteShort(raw))
 	}
 	return n, nil
 }
 
 // readDuration reads an optional integer from 0 to max.
-func (f *fieldReader) readDuration(k Key, max, absent int64, r *Request) (int64, *Error) {
-	if !f.isSet(k) {
+func (f *fieldReader) readDuration(key Key, max, absent int64, req *Request) (int64, *Error) {
+	if !f.isSet(key) {
 		return absent, nil
 	}
-	return f.readInteger(k, 0, max, r)
+	return f.readInteger(key, 0, max, req)
 }
 
 // readInteger reads an integer. The key must be present and not null.
-func (f *fieldReader) readInteger(k Key, min, max int64, r *Request) (int64, *Error) {
-	raw := f.rawValue(k)
+func (f *fieldReader) readInteger(key Key, min, max int64, req *Request) (int64, *Error) {
+	raw := f.rawValue(key)
 	n, kind := parseInteger(raw)
 	code := InvalidValue
 	switch {
@@ -241,7 +241,7 @@ func (f *fieldReader) readInteger(k Key, min, max int64, r *Request) (int64, *Er
 	case kind == inRange && n >= min && n <= max:
 		return n, nil
 	}
-	return 0, refusal(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, quoteShort(raw))
+	return 0, refusal(code, req.ID, "%s must be an integer from %d to %d, not %s", key, min, max, quoteShort(raw))
 }
 
 // readHeartbeat reads the optional heartbeat_ms: 0, or MinHeartbeatMS to MaxHeartbeatMS.
@@ -262,18 +262,18 @@ func (f *fieldReader) readHeartbeat() (int64, *Error) {
 		MinHeartbeatMS, MaxHeartbeatMS, quoteShort(raw))
 }
 
-func (f *fieldReader) readBoolean(k Key, absent bool, r *Request) (bool, *Error) {
-	if !f.isSet(k) {
+func (f *fieldReader) readBoolean(key Key, absent bool, req *Request) (bool, *Error) {
+	if !f.isSet(key) {
 		return absent, nil
 	}
-	raw := f.rawValue(k)
+	raw := f.rawValue(key)
 	switch raw[0] {
 	case 't':
 		return true, nil
 	case 'f':
 		return false, nil
 	}
-	return absent, refusal(InvalidType, r.ID, "%s must be true or false, not %s", k, quoteShort(raw))
+	return absent, refusal(InvalidType, req.ID, "%s must be true or false, not %s", key, quoteShort(raw))
 }
 
 // integerKind says whether a JSON value is an integer that fits in 64 bits.

@@ -59,9 +59,9 @@ var keyNames = [numKeys]string{
 	"max_types",
 }
 
-func (k Key) String() string {
-	if k < numKeys {
-		return keyNames[k]
+func (key Key) String() string {
+	if key < numKeys {
+		return keyNames[key]
 	}
 	return "none"
 }

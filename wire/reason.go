@@ -27,6 +27,6 @@ func refusal(code Code, id []byte, format string, args ...any) *Error {
 	return &Error{Code: code, Reason: fmt.Sprintf(format, args...), ID: id}
 }
 
-func missingKeyError(v Verb, k Key, id []byte) *Error {
-	return refusal(MissingField, id, "%s needs %s", v, k)
+func missingKeyError(v Verb, key Key, id []byte) *Error {
+	return refusal(MissingField, id, "%s needs %s", v, key)
 }

@@ -157,5 +157,5 @@ type Request struct {
 // emptyRequest has every key absent.
 var emptyRequest = Request{Retries: -1, AfterMS: -1}
 
-// ResetRequest makes every field of r absent.
-func ResetRequest(r *Request) { *r = emptyRequest }
+// ResetRequest makes every field of the request absent.
+func ResetRequest(req *Request) { *req = emptyRequest }

@@ -57,11 +57,11 @@ func CheckBody(key string, text []byte) *Error {
 
 // Raw returns the verbatim JSON value of a key in the payload last scanned, nil if the
 // key is absent. It aliases payload, which must be the one given to Scan.
-func (e *Envelope) Raw(payload []byte, k Key) []byte {
-	if k >= numKeys || e.present>>k&1 == 0 {
+func (e *Envelope) Raw(payload []byte, key Key) []byte {
+	if key >= numKeys || e.present>>key&1 == 0 {
 		return nil
 	}
-	s := e.spans[k]
+	s := e.spans[key]
 	return payload[s.start:s.end:s.end]
 }
 

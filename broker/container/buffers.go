@@ -23,14 +23,14 @@ func (x *Buffers) Get(n int) []byte {
 	if x == nil || n > MaxBuffer {
 		return make([]byte, 0, n)
 	}
-	k := bits.Len(uint(max(n, minBuffer)-1) / minBuffer)
-	last := len(x.free[k]) - 1
+	class := bits.Len(uint(max(n, minBuffer)-1) / minBuffer)
+	last := len(x.free[class]) - 1
 	if last < 0 {
-		return make([]byte, 0, minBuffer<<k)
+		return make([]byte, 0, minBuffer<<class)
 	}
-	b := x.free[k][last]
-	x.free[k][last] = nil
-	x.free[k] = x.free[k][:last]
+	b := x.free[class][last]
+	x.free[class][last] = nil
+	x.free[class] = x.free[class][:last]
 	x.HeldBytes -= cap(b)
 	return b
 }
@@ -39,9 +39,9 @@ func (x *Buffers) Get(n int) []byte {
 func (x *Buffers) Put(b []byte) {
 	overwrite(b[:cap(b)])
 	if n := cap(b); x != nil && n >= minBuffer && n <= MaxBuffer && x.HeldBytes+n <= x.MaxBytes {
-		k := bits.Len(uint(n/minBuffer)) - 1
+		class := bits.Len(uint(n/minBuffer)) - 1
 		x.HeldBytes += n
-		x.free[k] = append(x.free[k], b[:0])
+		x.free[class] = append(x.free[class], b[:0])
 	}
 }
 
@@ -51,13 +51,13 @@ func (x *Buffers) Trim() {
 	if x == nil {
 		return
 	}
-	for k, list := range x.free {
+	for class, list := range x.free {
 		for half := len(list) / 2; len(list) > half; {
 			n := len(list) - 1
 			x.HeldBytes -= cap(list[n])
 			list[n] = nil
 			list = list[:n]
 		}
-		x.free[k] = list
+		x.free[class] = list
 	}
 }

@@ -28,7 +28,7 @@ const (
 	pause
 	limit
 	drain
-	expel
+	endLeftovers
 	revoke
 	revokeAll
 	revive
@@ -92,7 +92,7 @@ var verbs = [numVerbs]struct {
 	pause:    {"pause", 0, (*oracle).configure, (*driver).configure},
 	limit:    {"limit", 0, (*oracle).configure, (*driver).configure},
 	drain:    {"drain", 0, (*oracle).drain, func(d *driver, c *command) effects { d.core.Drain(); return nil }},
-	expel: {"expel", 0, (*oracle).expel, func(d *driver, c *command) effects {
+	endLeftovers: {"expel", 0, (*oracle).endLeftovers, func(d *driver, c *command) effects {
 		return d.all(func() (effects, bool) { return d.core.EndLeftovers(c.now) })
 	}},
 	revoke:    {"revoke", 0, (*oracle).revoke, func(d *driver, c *command) effects { fx, _ := d.core.Revoke(c.now, d.lend(c.id), c.boolArg); return fx }},

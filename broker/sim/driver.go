@@ -165,7 +165,7 @@ func (d *driver) configure(c *command) effects {
 func (d *driver) borrow(c *command) effects {
 	d.note(d.core.IntroduceType(c.now, d.lend(c.typ)))
 	fx, run, why := d.core.Borrow(c.now, d.peer(c), d.submission(c))
-	if d.unborrowed = why; run != 0 {
+	if d.borrowRefusal = why; run != 0 {
 		d.runs[run] = c.run
 	}
 	return fx

@@ -14,10 +14,10 @@ type observation struct {
 	frames []frame // sent by this command
 	closed []int   // the peers that this command closed, in order
 	// overloaded reports that the core refused this command because of a limit, and known that
-	// the type that it is to forget exists. unborrowed is why the core did not borrow a job, 0 if
+	// the type that it is to forget exists. borrowRefusal is why the core did not borrow a job, 0 if
 	// it did.
 	overloaded, known bool
-	unborrowed        broker.BorrowRefusal
+	borrowRefusal     broker.BorrowRefusal
 }
 
 // job returns the core's description of a job.

@@ -205,10 +205,10 @@ type oracle struct {
 
 	lastNumber int // what nextNumber returned last
 
-	rules     map[string]broker.Rule   // by pattern
-	ruleSetAt map[string]int64         // when each rule was set
-	rates     map[ruleGroup]*rateState // the rates of rules, by rule and group
-	handed    map[string]int           // how many borrowed jobs this command has handed out, by type
+	rules        map[string]broker.Rule   // by pattern
+	ruleSetAt    map[string]int64         // when each rule was set
+	rates        map[ruleGroup]*rateState // the rates of rules, by rule and group
+	handedByType map[string]int           // how many borrowed jobs this command has handed out, by type
 	// commands counts commands. tenantTurns has the number of the command in which a tenant of
 	// a fair type was last served or, if it was not served yet, came.
 	commands    int
@@ -222,10 +222,10 @@ type oracle struct {
 	// yet.
 	vanished int
 	ticking  bool
-	ticked   int64 // the time of the last tick
+	lastTick int64 // the time of the last tick
 
-	// left holds the jobs past their deadline that the core has left to the next tick.
-	left map[*oracleJob]bool
+	// leftToTick holds the jobs past their deadline that the core has left to the next tick.
+	leftToTick map[*oracleJob]bool
 
 	observed observation
 	frames   []frame
@@ -234,7 +234,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handed: map[string]int{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, left: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handedByType: map[string]int{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, leftToTick: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
 // moment returns the time at which the core carries out a command. Time never goes back, and
@@ -258,10 +258,10 @@ func (o *oracle) do(c *command, observed observation) {
 	o.frames, o.observed, o.complaint = o.frames[:0], observed, ""
 	o.observed.now = o.now
 	if o.ticking = c.verb == tick; o.ticking {
-		o.ticked = o.now
+		o.lastTick = o.now
 	}
 	o.commands++
-	clear(o.handed)
+	clear(o.handedByType)
 	// A command of a peer that is not connected, or is of another kind, does nothing.
 	if from := verbs[c.verb].from; from == 0 || from == newcomers || from == lenders || o.hasKind(c.peer, from) {
 		verbs[c.verb].do(o, c)

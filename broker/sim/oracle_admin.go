@@ -219,8 +219,8 @@ func (ot *oracleType) apply(c *command, now int64) {
 
 func (o *oracle) drain(*command) { o.draining = true }
 
-// expel ends all jobs that are left after a drain.
-func (o *oracle) expel(*command) {
+// endLeftovers ends all jobs that are left after a drain.
+func (o *oracle) endLeftovers(*command) {
 	o.draining, o.stopped = true, true
 	for _, j := range slices.Concat(o.jobs, o.borrowed) {
 		if j.state == ended {

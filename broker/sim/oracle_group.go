@@ -42,11 +42,11 @@ func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 // have expired the job.
 func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
-		return !o.left[j]
+		return !o.leftToTick[j]
 	}
 	early, late, full := o.opens(j)
 	_, clashed := o.observed.delay(j.id)
-	return !full && !o.left[j] && (late <= o.ticked || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
+	return !full && !o.leftToTick[j] && (late <= o.lastTick || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
 }
 
 // lapsed reports whether the deadline of a waiting job has passed.
@@ -77,7 +77,7 @@ func (o *oracle) eachRate(j *oracleJob, fn func(rate *rateState, q quota)) {
 
 // setRule sets a rule. The jobs that its old rate has allowed still count under a new rate.
 func (o *oracle) setRule(c *command) {
-	groups := o.groupsWithout(nil, o.ticked, false)
+	groups := o.groupsWithout(nil, o.lastTick, false)
 	old, existed := o.rules[c.id]
 	o.rules[c.id] = c.rule
 	if existed && old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
@@ -141,7 +141,7 @@ func (o *oracle) groupsWithout(without *oracleJob, at int64, surely bool) map[st
 // expiringGroups reports whether there is a group that exists only until the core checks the rates
 // again.
 func (o *oracle) expiringGroups(now int64) bool {
-	return len(o.rates) > 0 && len(o.groupsWithout(nil, o.ticked, false)) != len(o.groupsWithout(nil, now, true))
+	return len(o.rates) > 0 && len(o.groupsWithout(nil, o.lastTick, false)) != len(o.groupsWithout(nil, now, true))
 }
 
 // tooManyGroups reports whether there would be too many groups if job leaving (or nil) moved to
@@ -157,7 +157,7 @@ func (o *oracle) tooManyGroups(names []string, leaving *oracleJob) bool {
 		}
 		return len(groups)
 	}
-	return countAt(o.now, true) > o.cfg.MaxGroups || countAt(o.ticked, false) > o.cfg.MaxGroups && o.observed.overloaded
+	return countAt(o.now, true) > o.cfg.MaxGroups || countAt(o.lastTick, false) > o.cfg.MaxGroups && o.observed.overloaded
 }
 
 // candidate returns the job of a type that must go next, as the nth of this command: the best
@@ -232,7 +232,7 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, waits bool) {
 		return 0, false
 	}
 	_, at, full := o.opens(j)
-	return at, !full && (at > o.now || at > o.ticked && o.types[j.typ].rate == 0)
+	return at, !full && (at > o.now || at > o.lastTick && o.types[j.typ].rate == 0)
 }
 
 // forgetGroups forgets what the rates remember of groups that no longer exist.
@@ -240,6 +240,6 @@ func (o *oracle) forgetGroups() {
 	if len(o.rates) == 0 {
 		return
 	}
-	groups := o.groupsWithout(nil, o.ticked, false)
+	groups := o.groupsWithout(nil, o.lastTick, false)
 	maps.DeleteFunc(o.rates, func(at ruleGroup, _ *rateState) bool { return !groups[at.group] })
 }

@@ -49,8 +49,8 @@ func (o *oracle) count(j *oracleJob, n *uint64) {
 
 func (o *oracle) borrow(c *command) {
 	why := o.borrowRefusal(c)
-	if why != o.observed.unborrowed {
-		o.complaint = fmt.Sprintf("the core did not borrow because of %d, expected %d", o.observed.unborrowed, why)
+	if why != o.observed.borrowRefusal {
+		o.complaint = fmt.Sprintf("the core did not borrow because of %d, expected %d", o.observed.borrowRefusal, why)
 	}
 	ot, w := o.types[c.typ], o.firstInLine(c.typ)
 	switch why {
@@ -62,7 +62,7 @@ func (o *oracle) borrow(c *command) {
 			ot.rateState.take(j, o.now, ot.quota())
 		}
 		o.handTo(w, j)
-		o.handed[c.typ]++
+		o.handedByType[c.typ]++
 	case broker.IDClash:
 		o.toEnd(w)
 	}
@@ -78,13 +78,13 @@ func (o *oracle) borrowRefusal(c *command) broker.BorrowRefusal {
 	}
 	ot := o.typeNamed(c.typ)
 	early, late := ot.rateState.opens(ot.quota())
-	if !o.mayRun(ot) || ot.rate > 0 && (early > o.now || late > o.now && o.observed.unborrowed == broker.NoIdleWorker) {
+	if !o.mayRun(ot) || ot.rate > 0 && (early > o.now || late > o.now && o.observed.borrowRefusal == broker.NoIdleWorker) {
 		return broker.NoIdleWorker
 	}
-	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.unborrowed == broker.NoIdleWorker {
+	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.borrowRefusal == broker.NoIdleWorker {
 		return broker.NoIdleWorker
 	}
-	o.observed.overloaded = o.observed.unborrowed == broker.LimitReached
+	o.observed.overloaded = o.observed.borrowRefusal == broker.LimitReached
 	switch {
 	case o.full(c):
 		return broker.LimitReached

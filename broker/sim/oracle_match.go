@@ -23,8 +23,8 @@ func (o *oracle) handOut() {
 	if o.stopped {
 		return
 	}
-	closed, handed := map[string]bool{}, o.handed
-	clear(o.left)
+	closed, handed := map[string]bool{}, o.handedByType
+	clear(o.leftToTick)
 	o.expireMet(func(ot *oracleType) bool { return ot.fair }) // the core chooses the order in which it looks at the jobs of fair types
 	for lapsed := 0; ; {
 		var ot *oracleType
@@ -50,7 +50,7 @@ func (o *oracle) handOut() {
 				return
 			}
 			if ot.rate > 0 && !o.ticking && o.observed.held(j.id) {
-				o.left[j] = true
+				o.leftToTick[j] = true
 				continue
 			}
 			lapsed++

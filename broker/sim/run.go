@@ -171,7 +171,7 @@ func (r *runner) step(c *command) (err error) {
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
 	}
-	endTogether := c.verb == tick || c.verb == expel || c.verb == revokeAll || c.verb == forget
+	endTogether := c.verb == tick || c.verb == endLeftovers || c.verb == revokeAll || c.verb == forget
 	if err := cmp.Or(compareFrames(o.frames, r.driver.frames, endTogether), r.compareNext(), r.compareMoves()); err != nil {
 		return err
 	}
