@@ -54,46 +54,46 @@ func (a *app) bind(f *pflag.FlagSet) {
 
 // settle merges the file and the flags, which override it. The file may be absent.
 func (a *app) settle() error {
-	c := config.DefaultJobctl()
+	settings := config.DefaultJobctl()
 	if _, err := os.Stat(a.path); err == nil {
-		if c, err = config.LoadJobctl(a.path); err != nil {
+		if settings, err = config.LoadJobctl(a.path); err != nil {
 			return fmt.Errorf("config parsing error: %w", err)
 		}
 	}
 	if a.flags.Changed("master") {
-		c.Master = a.fromFlags.Master
+		settings.Master = a.fromFlags.Master
 	}
 	if a.flags.Changed("host") {
-		c.Host = a.fromFlags.Host
+		settings.Host = a.fromFlags.Host
 	}
 	if a.flags.Changed("port") {
-		if c.Port = a.fromFlags.Port; c.Port < 1 || c.Port > 65535 {
-			return fmt.Errorf("--port must be between 1 and 65535, got %d", c.Port)
+		if settings.Port = a.fromFlags.Port; settings.Port < 1 || settings.Port > 65535 {
+			return fmt.Errorf("--port must be between 1 and 65535, got %d", settings.Port)
 		}
 	}
 	if a.timeout <= 0 {
 		return fmt.Errorf("--timeout must be more than 0, got %v", a.timeout)
 	}
 	if a.flags.Changed("log-level") {
-		if c.LogLevel = a.fromFlags.LogLevel; config.CheckLevel(c.LogLevel) != nil {
-			return fmt.Errorf("--log-level: %w", config.CheckLevel(c.LogLevel))
+		if settings.LogLevel = a.fromFlags.LogLevel; config.CheckLevel(settings.LogLevel) != nil {
+			return fmt.Errorf("--log-level: %w", config.CheckLevel(settings.LogLevel))
 		}
 	}
-	if c.Port == 0 {
-		c.Port = config.WorkerPort
-		if c.Master {
-			c.Port = config.MasterPort
+	if settings.Port == 0 {
+		settings.Port = config.WorkerPort
+		if settings.Master {
+			settings.Port = config.MasterPort
 		}
 	}
-	level, err := zerolog.ParseLevel(c.LogLevel)
+	level, err := zerolog.ParseLevel(settings.LogLevel)
 	if err != nil {
 		return err
 	}
 	a.log = zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly, NoColor: true}).Level(level)
-	for _, w := range c.Warnings {
+	for _, w := range settings.Warnings {
 		a.log.Warn().Msg(w)
 	}
-	a.settings = *c
+	a.settings = *settings
 	return nil
 }
 

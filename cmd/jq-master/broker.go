@@ -48,18 +48,18 @@ func (o *options) exclusive() bool { return o.broker.SubmitAddr == "" && o.worke
 
 // openBroker starts a broker in this process, or prepares the connection to a shared one.
 func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
-	c := o.broker
+	config := o.broker
 	lost := make(chan struct{})
 	closeLost := sync.OnceFunc(func() { close(lost) })
 	var reached, failing atomic.Bool
-	c.OnNotice = func(side string, n gloom.Notice) {
+	config.OnNotice = func(side string, n gloom.Notice) {
 		if side == link.SubmitterSide {
 			reached.Store(n.Event == gloom.EventConnected)
 		}
 		switch n.Event {
 		case gloom.EventConnected, gloom.EventJoined:
 			if failing.Swap(false) {
-				log.Info().Str("broker", c.SubmitAddr).Msg("the broker has been reached")
+				log.Info().Str("broker", config.SubmitAddr).Msg("the broker has been reached")
 			}
 		case gloom.EventLost:
 			closeLost()
@@ -67,16 +67,16 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses the connection, and it is not tried again")
 		case gloom.EventFailed:
 			if !failing.Swap(true) { // once in an outage, not once in an attempt
-				log.Warn().Err(n.Err).Str("broker", c.SubmitAddr).Msg("the broker cannot be reached: no job is handed out until an attempt succeeds; is --broker right?")
+				log.Warn().Err(n.Err).Str("broker", config.SubmitAddr).Msg("the broker cannot be reached: no job is handed out until an attempt succeeds; is --broker right?")
 			}
 		}
 	}
 	b := master.Broker{Lost: lost, Exclusive: o.exclusive(), IsReachable: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // these are the defaults of an external broker
-	if c.SubmitAddr == "" {
+	if config.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
-	c.ListenHTTP = true
-	c.Configure = func(s *settings.Options) {
+	config.ListenHTTP = true
+	config.Configure = func(s *settings.Options) {
 		if o.workerAddr != "" {
 			s.WorkerAddr += "," + o.workerAddr
 			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA
@@ -92,8 +92,8 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	}
 	// A body grows when it is converted to JSON, so frames may be larger than max-body. max-bytes
 	// limits the memory.
-	c.MaxFrame = max(64<<20, min(8*o.maxBody, 1<<30))
-	l, err := link.Open(c, log)
+	config.MaxFrame = max(64<<20, min(8*o.maxBody, 1<<30))
+	l, err := link.Open(config, log)
 	if err != nil {
 		return b, err
 	}
@@ -112,29 +112,29 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 }
 
 // operatorAPI returns a client for the operators' HTTP interface of a shared broker.
-func (o *options) operatorAPI() (r master.Rules, err error) {
-	c := &o.broker
+func (o *options) operatorAPI() (rules master.Rules, err error) {
+	config := &o.broker
 	transport := &http.Transport{}
-	r = master.Rules{Base: "http://", Token: c.Token, HTTP: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
-	if c.TLSCA+c.TLSCert+c.TLSServerName != "" {
-		if transport.TLSClientConfig, err = cli.ClientTLS(c.TLSPrefix, c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName); err != nil {
-			return r, err
+	rules = master.Rules{Base: "http://", Token: config.Token, HTTP: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
+	if config.TLSCA+config.TLSCert+config.TLSServerName != "" {
+		if transport.TLSClientConfig, err = cli.ClientTLS(config.TLSPrefix, config.TLSCA, config.TLSCert, config.TLSKey, config.TLSServerName); err != nil {
+			return rules, err
 		}
-		r.Base = "https://"
+		rules.Base = "https://"
 	}
 	addr, scheme := guard.CutHTTP(o.brokerHTTP)
 	if scheme != "" {
-		r.Base = scheme + "://"
+		rules.Base = scheme + "://"
 	}
 	if addr == "" {
-		at := strings.TrimPrefix(strings.TrimPrefix(c.SubmitAddr, "tls://"), "tcp://")
-		host, port, err := net.SplitHostPort(at)
+		hostPort := strings.TrimPrefix(strings.TrimPrefix(config.SubmitAddr, "tls://"), "tcp://")
+		host, port, err := net.SplitHostPort(hostPort)
 		n, bad := strconv.Atoi(port)
 		if err != nil || bad != nil || n < 2 {
-			return r, fmt.Errorf("--broker-http must give the broker's address for operators: by default it is the port before that of --broker, but %q has none", c.SubmitAddr)
+			return rules, fmt.Errorf("--broker-http must give the broker's address for operators: by default it is the port before that of --broker, but %q has none", config.SubmitAddr)
 		}
 		addr = net.JoinHostPort(host, strconv.Itoa(n-1))
 	}
-	r.Base += addr
-	return r, nil
+	rules.Base += addr
+	return rules, nil
 }

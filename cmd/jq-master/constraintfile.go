@@ -41,11 +41,11 @@ type fileConstraint struct {
 
 // openConstraintFile reads the file, if it exists.
 func openConstraintFile(s store.Store, path string) (*constraintFile, error) {
-	k := &constraintFile{Store: s, path: path, byID: make(map[string]*job.Constraint)}
+	file := &constraintFile{Store: s, path: path, byID: make(map[string]*job.Constraint)}
 	data, err := os.ReadFile(path)
 	switch {
 	case os.IsNotExist(err):
-		return k, k.write()
+		return file, file.write()
 	case err != nil:
 		return nil, fmt.Errorf("--constraints: %w", err)
 	}
@@ -68,10 +68,10 @@ func openConstraintFile(s store.Store, path string) (*constraintFile, error) {
 			return nil, fmt.Errorf("--constraints %s: constraint %q: %w", path, id.Bytes(), fault)
 		}
 		c.Version = 1
-		k.byID[c.ID] = c
+		file.byID[c.ID] = c
 		n++
 	}
-	return k, nil
+	return file, nil
 }
 
 // write replaces the file as a whole. It is called with mu held.

@@ -73,38 +73,38 @@ func defaults() options {
 // bindFlags defines a flag for every option.
 func (o *options) bindFlags(f *pflag.FlagSet) {
 	const maxSize = 1 << 50 // of bytes
-	l := &o.limits
+	limits := &o.limits
 	f.SortFlags = false
 	o.door.AddFlags(f)
 	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// `URL` of the Redis that keeps jobs; without it, jobs are only in memory")
 	f.StringVar(&o.namespace, "namespace", o.namespace, "`name` of this master's queue, which separates it from others in the same Redis or broker")
 	f.StringVar(&o.constraints, "constraints", o.constraints, "JSON `file` in which constraints are kept; only without --redis")
 	f.StringVar(&o.schedules, "schedules", o.schedules, "TOML `file` of schedules, in sections [schedules.NAME]; they can only be changed there, and SIGHUP reads the file again")
-	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long reports wait while Redis is away, and how long no run times out after Redis is back")
+	f.DurationVar(&limits.StoreWait, "store-wait", limits.StoreWait, "how long reports wait while Redis is away, and how long no run times out after Redis is back")
 	o.broker.AddFlags(f)
 	f.Lookup("broker").Usage = "submit `address` of a shared broker; without it, a broker runs inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "HTTP `address` of the shared broker; by default its submit address with the next lower port")
-	f.DurationVar(&l.BrokerWait, "broker-wait", l.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby can reach one")
+	f.DurationVar(&limits.BrokerWait, "broker-wait", limits.BrokerWait, "how long a master that cannot reach its shared broker keeps the lease while a standby can reach one")
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "`address` where Gloom workers reach the broker inside this process; without it none can connect")
 	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs with that name, except those with max_retry 0")
 	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port to which jobs are pushed if a worker gives neither url nor port; with 0, such a worker pulls")
 	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "`network` (CIDR) that workers' URLs may name, besides loopback and the address from which a worker registers; may be given several times")
-	f.DurationVar(&l.Heartbeat, "heartbeat", l.Heartbeat, "interval of heartbeats; a worker that misses three is lost")
-	f.DurationVar(&l.TimeoutGrace, "timeout-grace", l.TimeoutGrace, "how long after a job's timeout its worker may still report the end")
-	f.DurationVar(&l.BackoffBase, "backoff-base", l.BackoffBase, "longest wait before the first retry; it doubles with each further retry")
-	f.DurationVar(&l.BackoffCap, "backoff-cap", l.BackoffCap, "longest wait before any retry")
-	f.DurationVar(&l.Aging, "aging", l.Aging, "waiting time that counts as one step of priority; 0: waiting does not count")
+	f.DurationVar(&limits.Heartbeat, "heartbeat", limits.Heartbeat, "interval of heartbeats; a worker that misses three is lost")
+	f.DurationVar(&limits.TimeoutGrace, "timeout-grace", limits.TimeoutGrace, "how long after a job's timeout its worker may still report the end")
+	f.DurationVar(&limits.BackoffBase, "backoff-base", limits.BackoffBase, "longest wait before the first retry; it doubles with each further retry")
+	f.DurationVar(&limits.BackoffCap, "backoff-cap", limits.BackoffCap, "longest wait before any retry")
+	f.DurationVar(&limits.Aging, "aging", limits.Aging, "waiting time that counts as one step of priority; 0: waiting does not count")
 	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for running jobs")
-	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
-	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long ended jobs are remembered")
-	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "maximum number of ended jobs that are remembered, not counting those of the last minute and those with results; they take at most half of max-bytes")
-	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "maximum number of jobs that have not ended, and of idempotency keys (at least 10000 keys are always allowed)")
-	f.Var(cli.SizeFlag(&l.MaxBytes, 0, maxSize), "max-bytes", "maximum memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
+	f.DurationVar(&limits.ResultTTL, "result-ttl", limits.ResultTTL, "how long a kept result waits to be fetched")
+	f.DurationVar(&limits.KeepEnded, "keep-ended", limits.KeepEnded, "how long ended jobs are remembered")
+	f.IntVar(&limits.MaxEnded, "max-ended", limits.MaxEnded, "maximum number of ended jobs that are remembered, not counting those of the last minute and those with results; they take at most half of max-bytes")
+	f.IntVar(&limits.MaxJobs, "max-jobs", limits.MaxJobs, "maximum number of jobs that have not ended, and of idempotency keys (at least 10000 keys are always allowed)")
+	f.Var(cli.SizeFlag(&limits.MaxBytes, 0, maxSize), "max-bytes", "maximum memory for arguments, results, errors, idempotency keys, and names beyond the first 1000 (5 KiB each); an eighth of it is for results alone")
 	f.Var(cli.SizeFlag(&o.maxBody, 0, maxSize), "max-body", "largest body of a request")
-	f.Var(cli.SizeFlag(&l.MaxError, 0, maxSize), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
-	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "maximum number of requests that wait for a job or for the end of one")
-	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "maximum number of workers; when one more registers, a worker that pulls and has been silent for ten minutes is forgotten")
-	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "maximum number of constraints")
+	f.Var(cli.SizeFlag(&limits.MaxError, 0, maxSize), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
+	f.IntVar(&limits.MaxWaiters, "max-waiters", limits.MaxWaiters, "maximum number of requests that wait for a job or for the end of one")
+	f.IntVar(&limits.MaxWorkers, "max-workers", limits.MaxWorkers, "maximum number of workers; when one more registers, a worker that pulls and has been silent for ten minutes is forgotten")
+	f.IntVar(&limits.MaxConstraints, "max-constraints", limits.MaxConstraints, "maximum number of constraints")
 	f.Var(cli.ChoiceFlag(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.ChoiceFlag(&o.logFormat, daemon.LogFormats...), "log-format", daemon.LogFormatHelp)
 	cli.SetHeadings(f, map[string]string{
@@ -134,26 +134,26 @@ const (
 
 // validate returns an error for the first invalid option.
 func (o *options) validate() error {
-	l := &o.limits
+	limits := &o.limits
 	checks := []error{
 		checkRange("worker-port", o.workerPort, 0, 65535),
-		checkRange("heartbeat", l.Heartbeat, 100*time.Millisecond, time.Hour),
-		checkRange("timeout-grace", l.TimeoutGrace, 0, time.Hour),
-		checkRange("backoff-base", l.BackoffBase, time.Millisecond, day),
-		checkRange("backoff-cap", l.BackoffCap, l.BackoffBase, 365*day),
-		checkRange("aging", l.Aging, 0, 7*day),
-		checkRange("store-wait", l.StoreWait, 0, time.Hour),
-		checkRange("broker-wait", l.BrokerWait, time.Second, time.Hour),
-		checkRange("result-ttl", l.ResultTTL, time.Second, 365*day),
-		checkRange("keep-ended", l.KeepEnded, time.Second, 365*day),
-		checkRange("max-ended", l.MaxEnded, 0, 1<<30),
+		checkRange("heartbeat", limits.Heartbeat, 100*time.Millisecond, time.Hour),
+		checkRange("timeout-grace", limits.TimeoutGrace, 0, time.Hour),
+		checkRange("backoff-base", limits.BackoffBase, time.Millisecond, day),
+		checkRange("backoff-cap", limits.BackoffCap, limits.BackoffBase, 365*day),
+		checkRange("aging", limits.Aging, 0, 7*day),
+		checkRange("store-wait", limits.StoreWait, 0, time.Hour),
+		checkRange("broker-wait", limits.BrokerWait, time.Second, time.Hour),
+		checkRange("result-ttl", limits.ResultTTL, time.Second, 365*day),
+		checkRange("keep-ended", limits.KeepEnded, time.Second, 365*day),
+		checkRange("max-ended", limits.MaxEnded, 0, 1<<30),
 		checkRange("max-body", o.maxBody, 1<<10, maxBody),
-		checkRange("max-error", l.MaxError, 0, maxBody),
-		checkRange("max-jobs", l.MaxJobs, 1, 1<<28),
-		checkRange("max-bytes", l.MaxBytes, 1<<10, 1<<50),
-		checkRange("max-waiters", l.MaxWaiters, 1, 1<<24),
-		checkRange("max-workers", l.MaxWorkers, 1, 1<<20),
-		checkRange("max-constraints", l.MaxConstraints, 0, 1<<20),
+		checkRange("max-error", limits.MaxError, 0, maxBody),
+		checkRange("max-jobs", limits.MaxJobs, 1, 1<<28),
+		checkRange("max-bytes", limits.MaxBytes, 1<<10, 1<<50),
+		checkRange("max-waiters", limits.MaxWaiters, 1, 1<<24),
+		checkRange("max-workers", limits.MaxWorkers, 1, 1<<20),
+		checkRange("max-constraints", limits.MaxConstraints, 0, 1<<20),
 		checkRange("drain", o.drain, 0, day),
 	}
 	for _, err := range checks {

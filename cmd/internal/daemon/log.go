@@ -52,23 +52,23 @@ type Log struct {
 
 // OpenLog opens the log. It returns an error if the file cannot be written. A file that hangs when it
 // is opened, as a pipe without a reader does, loses lines like one whose writes hang.
-func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
-	l := &Log{IsJSON: usesJSON(console, c.Format)}
-	low := parseLevel(c.LevelConsole)
+func OpenLog(config LogConfig, console io.Writer) (*Log, error) {
+	l := &Log{IsJSON: usesJSON(console, config.Format)}
+	low := parseLevel(config.LevelConsole)
 	out, file := cli.NewLossyWriter(console, consoleTimeout), cli.NewLossyWriter(nil, fileTimeout)
-	out.LossNotice = lossNotice(console, c.Format, "console_lines_lost")
+	out.LossNotice = lossNotice(console, config.Format, "console_lines_lost")
 	var err error
-	writers := []io.Writer{withLevel(formatWriter(console, out, c.Format), low)}
-	if c.File != "" {
+	writers := []io.Writer{withLevel(formatWriter(console, out, config.Format), low)}
+	if config.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
-		if err = checkWritable(c.File); err != nil && !errors.Is(err, errSlowOpen) {
+		if err = checkWritable(config.File); err != nil && !errors.Is(err, errSlowOpen) {
 			return nil, fmt.Errorf("cannot write the log file: %w", err)
 		}
-		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
+		l.file = &lumberjack.Logger{Filename: config.File, MaxSize: logFileMB, MaxBackups: logFiles}
 		file = cli.NewLossyWriter(l.file, fileTimeout)
-		file.LossNotice = lossNotice(l.file, c.Format, "file_lines_lost")
-		writers = append(writers, withLevel(formatWriter(l.file, file, c.Format), parseLevel(c.LevelFile)))
-		low = min(low, parseLevel(c.LevelFile))
+		file.LossNotice = lossNotice(l.file, config.Format, "file_lines_lost")
+		writers = append(writers, withLevel(formatWriter(l.file, file, config.Format), parseLevel(config.LevelFile)))
+		low = min(low, parseLevel(config.LevelFile))
 	}
 	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
@@ -78,7 +78,7 @@ func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))
 	if err != nil {
-		l.Warn().Err(err).Str("path", c.File).Msg("the log file cannot be opened yet; until then its lines are lost")
+		l.Warn().Err(err).Str("path", config.File).Msg("the log file cannot be opened yet; until then its lines are lost")
 	}
 	return l, nil
 }

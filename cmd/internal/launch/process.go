@@ -95,24 +95,24 @@ func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, e
 }
 
 // Start starts a process. The error says why it could not start, in words for the job's record.
-func Start(c Command) (_ *Process, err error) {
-	if len(c.Args) == 0 {
+func Start(command Command) (_ *Process, err error) {
+	if len(command.Args) == 0 {
 		return nil, errEmpty
 	}
-	name, env := c.Args[0], c.Env
+	name, env := command.Args[0], command.Env
 	if env == nil {
 		env = os.Environ()
 	}
-	if c.Guard != nil {
-		env = append(env[:len(env):len(env)], MarkVariable(c.Guard.ownerOf(c.Name)))
+	if command.Guard != nil {
+		env = append(env[:len(env):len(env)], MarkVariable(command.Guard.ownerOf(command.Name)))
 	}
 	env = dedupEnv(env)
-	path, err := findProgram(name, c.Dir, env)
+	path, err := findProgram(name, command.Dir, env)
 	if err != nil {
-		return nil, startError(name, c.Dir, err)
+		return nil, startError(name, command.Dir, err)
 	}
 
-	p := &Process{guard: c.Guard, name: c.Name, linger: c.Linger, done: make(chan struct{})}
+	p := &Process{guard: command.Guard, name: command.Name, linger: command.Linger, done: make(chan struct{})}
 	var childFiles []*os.File // the process's ends of pipes, which we close in any case
 	defer func() {
 		for _, f := range childFiles {
@@ -122,42 +122,42 @@ func Start(c Command) (_ *Process, err error) {
 			p.closePipes()
 		}
 	}()
-	stdin, err := p.openStdin(len(c.Stdin) > 0)
+	stdin, err := p.openStdin(len(command.Stdin) > 0)
 	if err != nil {
 		return nil, startError(name, "", err)
 	}
 	childFiles = append(childFiles, stdin)
-	for _, to := range []io.Writer{c.Stdout, c.Stderr} {
+	for _, to := range []io.Writer{command.Stdout, command.Stderr} {
 		out, err := p.openOutput(to)
 		if err != nil {
 			return nil, startError(name, "", err)
 		}
 		childFiles = append(childFiles, out)
 	}
-	files := append(childFiles[:3:3], c.Files...)
-	attr := &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: sysProcAttr(c)}
-	p.process, err = fork(path, c.Args, attr)
+	files := append(childFiles[:3:3], command.Files...)
+	attr := &os.ProcAttr{Dir: command.Dir, Env: env, Files: files, Sys: sysProcAttr(command)}
+	p.process, err = fork(path, command.Args, attr)
 	if err != nil && leaveGroup(attr.Sys) {
 		// The control group may have been removed. Then the guard finds the process by its group
 		// or its mark.
-		p.process, err = fork(path, c.Args, attr)
+		p.process, err = fork(path, command.Args, attr)
 	}
 	if err != nil {
-		return nil, startError(name, c.Dir, err)
+		return nil, startError(name, command.Dir, err)
 	}
-	setLimits(p.process.Pid, c.Limits)
-	c.Guard.addProcess(p.process.Pid)
-	if c.WatchGroup {
+	setLimits(p.process.Pid, command.Limits)
+	command.Guard.addProcess(p.process.Pid)
+	if command.WatchGroup {
 		if p.watcher, err = newGroupWatcher(p.process.Pid, env, attr.Sys); err != nil {
 			_ = p.process.Kill()
-			c.Guard.removeProcess(p.process.Pid)
+			command.Guard.removeProcess(p.process.Pid)
 			_, _ = p.process.Wait()
 			orphanReaper().forget(p.process.Pid)
 			return nil, startError(name, "", err)
 		}
 	}
 	if p.stdin != nil {
-		go p.writeStdin(c.Stdin)
+		go p.writeStdin(command.Stdin)
 	}
 	for _, s := range p.outputs {
 		go s.read()

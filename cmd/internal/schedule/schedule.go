@@ -236,80 +236,80 @@ type Conditions struct {
 
 // Settle decides on all due times up to now, and records that in the schedule. The plan must be
 // carried out and the schedule stored in one transaction, or not at all.
-func (s *Schedule) Settle(c Conditions) Plan {
-	p := Plan{Skipped: make(map[string]int)}
+func (s *Schedule) Settle(conditions Conditions) Plan {
+	plan := Plan{Skipped: make(map[string]int)}
 	if s.Paused {
-		return p
+		return plan
 	}
-	live := sync.OnceValue(func() bool { return s.LastJobID != "" && c.IsLive(s.LastJobID) })
+	live := sync.OnceValue(func() bool { return s.LastJobID != "" && conditions.IsLive(s.LastJobID) })
 	if !s.Queued.IsZero() && !live() {
-		s.makeJob(&p, c, s.Queued)
+		s.makeJob(&plan, conditions, s.Queued)
 		s.Queued = time.Time{}
 	}
 	s.Gaps = slices.Clone(s.Gaps)
-	at := s.gapAfter(c.Now)
+	at := s.gapAfter(conditions.Now)
 	if at < len(s.Gaps) && s.Gaps[at].From.IsZero() {
 		// The clock may be set back further, to times before this.
-		start := truncateToMS(c.Now)
-		s.Gaps[at].From, p.HasChanged = start, true
+		start := truncateToMS(conditions.Now)
+		s.Gaps[at].From, plan.HasChanged = start, true
 		s.Gaps = slices.Insert(s.Gaps, at, missedSpan{To: start})
 		at++
 	}
 	// due makes, queues or skips the job of a due time that was not missed.
 	due := func(t time.Time) {
-		busy := s.Overlap != overlapAllow && (len(p.Made) > 0 || live())
+		busy := s.Overlap != overlapAllow && (len(plan.Made) > 0 || live())
 		switch {
 		case !busy:
-			s.makeJob(&p, c, t)
+			s.makeJob(&plan, conditions, t)
 		case s.Overlap == overlapQueue && s.Queued.IsZero():
-			s.Queued, p.HasChanged = t, true
+			s.Queued, plan.HasChanged = t, true
 		case s.Overlap == overlapQueue:
-			s.recordRun(&p, Run{DueAt: t, Skipped: SkipWaiting})
+			s.recordRun(&plan, Run{DueAt: t, Skipped: SkipWaiting})
 		default:
-			s.recordRun(&p, Run{DueAt: t, Skipped: SkipRunning})
+			s.recordRun(&plan, Run{DueAt: t, Skipped: SkipRunning})
 		}
 	}
 	// The end of a gap may have passed since the last look.
 	for i := 0; i < at; i++ {
-		g := s.Gaps[i]
-		end := g.To.Add(-1)
+		gap := s.Gaps[i]
+		end := gap.To.Add(-1)
 		if s.isExpired(end) {
 			end = s.Until
 		}
-		begin := latest(g.From, c.WatchedSince.Add(-missedAfter))
-		if g.From.IsZero() || !begin.Before(end) {
+		begin := latest(gap.From, conditions.WatchedSince.Add(-missedAfter))
+		if gap.From.IsZero() || !begin.Before(end) {
 			continue
 		}
 		list := s.dueBetween(begin, end)
-		more := min(len(list), c.Room-len(p.Made))
+		more := min(len(list), conditions.Room-len(plan.Made))
 		for _, t := range list[:more] {
 			due(t)
 		}
 		if more > 0 {
 			s.Gaps[i].From = list[more-1]
-			moved := s.insertGap(i, missedSpan{g.From, list[0]})
+			moved := s.insertGap(i, missedSpan{gap.From, list[0]})
 			i, at = i+moved, at+moved
 		}
-		if p.HasMore = more < len(list); p.HasMore {
-			return p
+		if plan.HasMore = more < len(list); plan.HasMore {
+			return plan
 		}
 	}
-	from, to := s.unsettled(c.Now)
-	onTimeFrom := earliest(to, latest(from, c.WatchedSince.Add(-missedAfter)))
+	from, to := s.unsettled(conditions.Now)
+	onTimeFrom := earliest(to, latest(from, conditions.WatchedSince.Add(-missedAfter)))
 	missed := s.dueBetween(from, onTimeFrom)
 	skipped := len(missed)
 	switch s.CatchUp {
 	case catchUpAll:
-		oldest := c.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
+		oldest := conditions.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
 		skipped, _ = slices.BinarySearchFunc(missed, oldest, time.Time.Compare)
 	case catchUpOne:
-		oldest := c.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
+		oldest := conditions.Now.Add(-time.Duration(s.WindowMS) * time.Millisecond)
 		if n := len(missed); n > 0 && !missed[n-1].Before(oldest) {
 			skipped = n - 1
 		}
 	}
 	for _, t := range missed[:skipped] {
-		s.recordRun(&p, Run{DueAt: t, Skipped: SkipMissed})
+		s.recordRun(&plan, Run{DueAt: t, Skipped: SkipMissed})
 	}
 	settled := from
 	if skipped > 0 {
@@ -318,14 +318,14 @@ func (s *Schedule) Settle(c Conditions) Plan {
 	rest := slices.Concat(missed[skipped:], s.dueBetween(onTimeFrom, to))
 	var first time.Time // the first one that is not missed
 	for _, t := range rest {
-		if p.HasMore = len(p.Made) >= c.Room; p.HasMore {
+		if plan.HasMore = len(plan.Made) >= conditions.Room; plan.HasMore {
 			break
 		}
 		first, settled = cmp.Or(first, t), t
 		due(t)
 	}
 	if !settled.After(from) {
-		return p
+		return plan
 	}
 	if at < len(s.Gaps) {
 		s.Gaps[at].From = settled
@@ -337,9 +337,9 @@ func (s *Schedule) Settle(c Conditions) Plan {
 	s.insertGap(at, missedSpan{from, cmp.Or(first, settled.Add(1))})
 	if len(s.Gaps) > maxGaps {
 		short := slices.MinFunc(s.Gaps, func(a, b missedSpan) int { return cmp.Compare(a.To.Sub(a.From), b.To.Sub(b.From)) })
-		s.Gaps = slices.DeleteFunc(s.Gaps, func(g missedSpan) bool { return g == short })
+		s.Gaps = slices.DeleteFunc(s.Gaps, func(gap missedSpan) bool { return gap == short })
 	}
-	return p
+	return plan
 }
 
 // insertGap inserts a gap before gap i, unless no due time is in it. It drops the old gap i if no
@@ -356,17 +356,17 @@ func (s *Schedule) insertGap(i int, gap missedSpan) int {
 	return len(s.Gaps) - before
 }
 
-func (s *Schedule) makeJob(p *Plan, c Conditions, due time.Time) {
-	run := Run{DueAt: due, MadeAt: truncateToMS(c.Now), JobID: c.JobID(due)}
-	p.Made = append(p.Made, run)
+func (s *Schedule) makeJob(plan *Plan, conditions Conditions, due time.Time) {
+	run := Run{DueAt: due, MadeAt: truncateToMS(conditions.Now), JobID: conditions.JobID(due)}
+	plan.Made = append(plan.Made, run)
 	s.LastJobID = run.JobID
-	s.recordRun(p, run)
+	s.recordRun(plan, run)
 }
 
-func (s *Schedule) recordRun(p *Plan, run Run) {
-	p.HasChanged = true
+func (s *Schedule) recordRun(plan *Plan, run Run) {
+	plan.HasChanged = true
 	if run.Skipped != "" {
-		p.Skipped[run.Skipped]++
+		plan.Skipped[run.Skipped]++
 	}
 	s.RecentRuns = append([]Run{run}, s.RecentRuns[:min(len(s.RecentRuns), maxPast-1)]...)
 }

@@ -137,18 +137,18 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 		return &snapshot.Targets[i]
 	}
 	for i, w := range workers {
-		c := answers[i]
+		call := answers[i]
 		row := Worker{Name: w.name, Address: w.conn.Remote().String(), Since: w.since, ReportsNoRows: w.isWithoutOverview.Load()}
 		var report overview.Daemon
 		switch {
-		case c.err == nil && row.ReportsNoRows:
-			report = overviewFromStatus(c.answer)
-		case c.err == nil:
-			_ = json.Unmarshal(c.answer, &report)
-		case c.timedOut:
+		case call.err == nil && row.ReportsNoRows:
+			report = overviewFromStatus(call.answer)
+		case call.err == nil:
+			_ = json.Unmarshal(call.answer, &report)
+		case call.timedOut:
 			row.Silent = true
 		default:
-			row.Trouble = c.err.Error()
+			row.Trouble = call.err.Error()
 		}
 		row.Targets, row.Manual, row.table = report.Targets, report.Manual, report.Table
 		row.Trouble = cmp.Or(row.Trouble, report.Trouble)
@@ -275,16 +275,16 @@ func (m *Master) countWaiting(snapshot *Snapshot, workers []workerRef, target fu
 	before := m.snapshots.tableCounts
 	m.snapshots.tableCounts = make(map[string]tableCount, len(calls))
 	room := maxTargets / targetBytes
-	for i, c := range calls {
+	for i, call := range calls {
 		w := &snapshot.Workers[workerIndex[i]]
 		now := tableCount{at: snapshot.At}
-		if c.err == nil {
-			c.err = json.Unmarshal(c.answer, &now.counts)
+		if call.err == nil {
+			call.err = json.Unmarshal(call.answer, &now.counts)
 		}
-		if c.err != nil {
+		if call.err != nil {
 			old, ok := before[w.table]
 			if !ok || snapshot.At.Sub(old.at) > maxCountAge {
-				w.CountError = c.err.Error()
+				w.CountError = call.err.Error()
 				continue
 			}
 			now = old
@@ -292,11 +292,11 @@ func (m *Master) countWaiting(snapshot *Snapshot, workers []workerRef, target fu
 		now.counts.Waiting, now.counts.Manual = limitCounts(now.counts.Waiting, &room), limitCounts(now.counts.Manual, &room)
 		m.snapshots.tableCounts[w.table] = now
 		counts := now.counts
-		reporter := c.worker.conn.Remote().String()
+		reporter := call.worker.conn.Remote().String()
 		targetOf := func(n overview.Count) *Target {
 			t := target(n.Target)
 			if t.Workers == 0 {
-				snapshot.reporters[n.Target] = c.worker
+				snapshot.reporters[n.Target] = call.worker
 			}
 			if cmp.Or(tables[n.Target], reporter) != reporter {
 				return nil
@@ -314,7 +314,7 @@ func (m *Master) countWaiting(snapshot *Snapshot, workers []workerRef, target fu
 				t.Manual = n.Rows
 			}
 		}
-		for _, t := range c.worker.targets {
+		for _, t := range call.worker.targets {
 			target(t).RowsCounted = true
 		}
 	}

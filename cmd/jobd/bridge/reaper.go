@@ -102,18 +102,18 @@ type reapResult struct {
 var errNotRenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
 
 // reap checks the other incarnations and settles the dead ones.
-func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
+func (b *Bridge) reap(ctx context.Context) (result reapResult, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
 	if deadline, _ := b.lease.expiry(); time.Until(deadline) < b.cfg.Lease/2 {
 		b.reaper.owners.reset()
-		return p, errNotRenewed
+		return result, errNotRenewed
 	}
 	owners, err := b.store.Owners(ctx)
 	b.recordDatabase("reap", err)
 	if err != nil {
 		b.reaper.owners.reset()
-		return p, err
+		return result, err
 	}
 	// An incarnation that is no longer listed has left, or another daemon has settled it. In both
 	// cases rows of it may be waiting now.
@@ -124,56 +124,56 @@ func (b *Bridge) reap(ctx context.Context) (p reapResult, err error) {
 	}
 	b.reaper.knownOwners = owners
 	var dead []store.Owner
-	dead, p.undecidedOwners = b.reaper.owners.check(owners, time.Now(), store.Process.IsGone)
+	dead, result.undecidedOwners = b.reaper.owners.check(owners, time.Now(), store.Process.IsGone)
 	for _, o := range dead {
 		n, settleErr := b.settleOwner(ctx, o)
-		p.settledRows += n
+		result.settledRows += n
 		if settleErr != nil {
 			err = settleErr
-			p.undecidedOwners++
+			result.undecidedOwners++
 		}
 	}
 	if strayErr := b.settleStrays(ctx); err == nil {
 		err = strayErr
 	}
-	return p, err
+	return result, err
 }
 
 // settleOwner frees the rows of one dead incarnation.
-func (b *Bridge) settleOwner(ctx context.Context, o store.Owner) (int, error) {
+func (b *Bridge) settleOwner(ctx context.Context, owner store.Owner) (int, error) {
 	requeue := b.cfg.Orphans == requeueOrphans
-	if o.Process.IsGone() {
+	if owner.Process.IsGone() {
 		// The kernel has killed the daemon's processes, but their children may still run.
 		killCtx, cancel := context.WithTimeout(ctx, killTimeout)
-		n, err := launch.KillOrphans(killCtx, ownerOf(o.Process))
+		n, err := launch.KillOrphans(killCtx, ownerOf(owner.Process))
 		cancel()
 		if n > 0 {
-			b.log.Warn().Err(err).Str("owner", o.Name).Int("processes", n).Msg("killed processes that a dead daemon had left running")
+			b.log.Warn().Err(err).Str("owner", owner.Name).Int("processes", n).Msg("killed processes that a dead daemon had left running")
 		}
 		if err != nil && requeue {
-			return 0, fmt.Errorf("processes of %s do not end: %w", o.Name, err)
+			return 0, fmt.Errorf("processes of %s do not end: %w", owner.Name, err)
 		}
 	}
-	sum, err := b.store.Settle(ctx, o, store.OrphanPolicy{
-		Requeue: requeue, Reason: store.DeathReason(o.Name), FinishedAt: time.Now().Unix(),
-		Except: b.reaper.protectedRows(o.Token),
+	sum, err := b.store.Settle(ctx, owner, store.OrphanPolicy{
+		Requeue: requeue, Reason: store.DeathReason(owner.Name), FinishedAt: time.Now().Unix(),
+		Except: b.reaper.protectedRows(owner.Token),
 	})
 	b.metrics.countTransaction("settle", err)
-	if b.cfg.Launcher == "" && o.Name == b.cfg.Name {
+	if b.cfg.Launcher == "" && owner.Name == b.cfg.Name {
 		b.keepSlots(sum.FailedRows)
 	}
 	b.recordSettled(sum)
 	if n := sum.RequeuedCount + len(sum.FailedRows); n > 0 {
-		b.log.Warn().Str("owner", o.Name).Int("returned", sum.RequeuedCount).Int("failed", len(sum.FailedRows)).Msg("settled the rows of a dead daemon")
+		b.log.Warn().Str("owner", owner.Name).Int("returned", sum.RequeuedCount).Int("failed", len(sum.FailedRows)).Msg("settled the rows of a dead daemon")
 	}
 	if err != nil {
-		b.log.WithLevel(logLevelOf(err)).Err(err).Str("owner", o.Name).Msg("rows of a dead daemon cannot be settled yet")
+		b.log.WithLevel(logLevelOf(err)).Err(err).Str("owner", owner.Name).Msg("rows of a dead daemon cannot be settled yet")
 	}
 	if err != nil { // it is not known how many rows were settled before the error
 		b.withMachine(func() { b.machine.Poll(nil) })
 	}
 	if err == nil && sum.Incomplete {
-		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
+		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", owner.Name)
 	}
 	return sum.RequeuedCount + len(sum.FailedRows), err
 }

@@ -54,10 +54,10 @@ func (b *Bridge) writeStart(r *row) bool {
 }
 
 // askWorkers submits a row and returns how it ended; known is false if the row must run again.
-func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
+func (b *Bridge) askWorkers(r *row) (final store.Result, known bool) {
 	for failures := 0; ; failures++ {
 		if failures > 0 && !b.waitFor(r, min(maxResubmitPause, minResubmitPause<<min(failures-1, 10))) {
-			return f, false
+			return final, false
 		}
 		p, err := b.submit(r, r.Fields)
 		var res gloom.Result
@@ -80,7 +80,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Result, known bool) {
 			return b.resultOfUnknownEnd(r, reason)
 		case runNotBegun:
 			if b.isStopping() {
-				return f, false
+				return final, false
 			}
 			if failures > 0 && failures%20 == 0 {
 				b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker does not take a row; submitting it again")
@@ -139,7 +139,7 @@ func (b *Bridge) awaitStrayRun(r *row) {
 }
 
 // resultOfUnknownEnd decides whether a row that may have run counts as failed or runs again.
-func (b *Bridge) resultOfUnknownEnd(r *row, reason string) (f store.Result, known bool) {
+func (b *Bridge) resultOfUnknownEnd(r *row, reason string) (final store.Result, known bool) {
 	if b.cfg.Orphans == requeueOrphans {
 		b.mu.Lock()
 		b.requeueCounts[r.ID]++
@@ -150,7 +150,7 @@ func (b *Bridge) resultOfUnknownEnd(r *row, reason string) (f store.Result, know
 		b.mu.Unlock()
 		if n <= maxRequeues {
 			b.log.Warn().Int64("id", r.ID).Str("why", reason).Msg("a row will run again")
-			return f, false
+			return final, false
 		}
 		reason = fmt.Sprintf("%s; it was run again %d times", reason, maxRequeues)
 	}

@@ -179,69 +179,69 @@ var errRevoked = errors.New("it was stopped because the database is away")
 // runProcess runs a row's process. If rerunReason is not nil, the row must run again, and
 // rerunReason says why: the process was not started, or it was killed because other daemons may
 // soon run the row.
-func (b *Bridge) runProcess(r *row) (f store.Result, rerunReason error) {
+func (b *Bridge) runProcess(r *row) (final store.Result, rerunReason error) {
 	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {
-		return f, errRevoked
+		return final, errRevoked
 	}
 	b.mu.Lock()
 	r.isLaunching = b.lastSignal == 0
 	b.mu.Unlock()
 	if !r.isLaunching {
-		return f, errStopped
+		return final, errStopped
 	}
 	stdout, stderr := &launch.Capture{Limit: b.cfg.MaxOutputBuffer}, &launch.Capture{Limit: b.cfg.MaxOutputBuffer}
-	p, err := launch.Start(launch.Command{
+	process, err := launch.Start(launch.Command{
 		Args: commandArgs(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
 		Stdout: stdout, Stderr: stderr, Guard: b.guard,
 	})
 	b.mu.Lock()
-	r.process, r.isLaunching = p, false
-	if p != nil && b.lastSignal != 0 {
-		p.SignalGroup(b.lastSignal)
+	r.process, r.isLaunching = process, false
+	if process != nil && b.lastSignal != 0 {
+		process.SignalGroup(b.lastSignal)
 	}
 	b.mu.Unlock()
 	if launch.IsTemporary(err) {
 		b.recordLaunch(err)
-		return f, err
+		return final, err
 	}
 	if err != nil {
 		b.log.Error().Err(err).Int64("id", r.ID).Msg("command cannot be launched")
 		return store.Result{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, nil
 	}
 	b.recordLaunch(nil)
-	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
+	b.log.Debug().Int64("id", r.ID).Int("pid", process.Pid()).Msg("launched")
 	failpoint.Reach("slot: launched")
 	if !b.mayLaunch() { // the process may have started too late to be killed with the others
 		b.killAll(syscall.SIGKILL)
 	}
-	res := p.Result()
+	ended := process.Result()
 	b.mu.Lock()
 	revoked := r.isRevoked
 	b.mu.Unlock()
 	// The guard may also have killed the process while this daemon was stopped.
 	revoked = revoked || b.guard.LapsedSince(lapses)
-	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
-		return f, errRevoked
+	if revoked && ended.Signal != 0 && b.cfg.Orphans == requeueOrphans {
+		return final, errRevoked
 	}
-	f = store.Result{ID: r.ID, Code: res.Code, OK: res.Code == 0 && res.Signal == 0, At: time.Now().Unix()}
-	if res.Signal != 0 {
-		f.Code, f.Signal = -1, launch.SignalName(res.Signal)
+	final = store.Result{ID: r.ID, Code: ended.Code, OK: ended.Code == 0 && ended.Signal == 0, At: time.Now().Unix()}
+	if ended.Signal != 0 {
+		final.Code, final.Signal = -1, launch.SignalName(ended.Signal)
 	}
 	var truncated bool
-	f.Stdout, truncated = stdout.Text()
-	f.Stderr, _ = stderr.Text()
+	final.Stdout, truncated = stdout.Text()
+	final.Stderr, _ = stderr.Text()
 	if truncated {
-		f.MarkStdoutCut()
+		final.MarkStdoutCut()
 	}
-	if res.Err != nil {
-		f.Stderr += "\nexit status is unknown: " + res.Err.Error()
+	if ended.Err != nil {
+		final.Stderr += "\nexit status is unknown: " + ended.Err.Error()
 	}
-	if revoked && res.Signal != 0 {
+	if revoked && ended.Signal != 0 {
 		// This result may replace the reason that the daemon which settled the row has written.
-		f.Stderr = strings.TrimPrefix(f.Stderr+"\n"+revokedReason(b.cfg.Name), "\n")
+		final.Stderr = strings.TrimPrefix(final.Stderr+"\n"+revokedReason(b.cfg.Name), "\n")
 	}
-	return f, nil
+	return final, nil
 }
 
 // revokedReason returns the line that is added to the stderr of a process if the daemon killed the

@@ -23,33 +23,33 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 	if limit <= 0 {
 		limit = maxPage
 	}
-	var p Page
+	var page Page
 	var next map[string]readPosition
 	err = s.transact(ctx, "accept", func(tx *sql.Tx) error {
-		p = Page{}
+		page = Page{}
 		var truncated map[string]bool
 		var err error
-		if p.Rows, truncated, next, err = s.readWaiting(ctx, tx, wants, limit); err != nil {
+		if page.Rows, truncated, next, err = s.readWaiting(ctx, tx, wants, limit); err != nil {
 			return err
 		}
 		for _, want := range wants {
 			if truncated[want.Target] {
-				p.MoreTargets = append(p.MoreTargets, want.Target)
+				page.MoreTargets = append(page.MoreTargets, want.Target)
 			}
 		}
-		s.chooseBeginners(p.Rows, wants, time.Now().Unix())
+		s.chooseBeginners(page.Rows, wants, time.Now().Unix())
 		failpoint.Reach("accept: rows locked")
-		if err := s.acceptLocked(ctx, tx, p.Rows, Waiting); err != nil {
+		if err := s.acceptLocked(ctx, tx, page.Rows, Waiting); err != nil {
 			return err
 		}
-		return s.findLocked(ctx, tx, &p, wants, truncated)
+		return s.findLocked(ctx, tx, &page, wants, truncated)
 	})
-	if len(p.Rows) > 0 && isRowError(err) && s.passedOverCount() < maxPassedOver {
-		return s.acceptOneByOne(ctx, p.Rows, Page{Rows: adopted, MoreTargets: targetsOf(wants)})
+	if len(page.Rows) > 0 && isRowError(err) && s.passedOverCount() < maxPassedOver {
+		return s.acceptOneByOne(ctx, page.Rows, Page{Rows: adopted, MoreTargets: targetsOf(wants)})
 	}
 	if err != nil {
 		if isCommitUnknown(err) {
-			s.addUncertain(p.Rows, false)
+			s.addUncertain(page.Rows, false)
 		}
 		if len(adopted) > 0 {
 			// These rows are ours: the error must not hide them. If it persists, the
@@ -59,9 +59,9 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 		return Page{}, err
 	}
 	s.recordPosition(wants, next)
-	s.rememberClaims(p.Rows, false)
-	p.Rows = append(adopted, p.Rows...)
-	return p, nil
+	s.rememberClaims(page.Rows, false)
+	page.Rows = append(adopted, page.Rows...)
+	return page, nil
 }
 
 // chooseBeginners chooses the rows that begin at once: the best ones of each target.
@@ -94,7 +94,7 @@ const (
 
 // acceptOneByOne accepts rows one by one after an update of all of them together was refused, for
 // example because a trigger refuses one row.
-func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, error) {
+func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, page Page) (Page, error) {
 	for _, row := range rows {
 		var accepted []Row
 		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
@@ -108,7 +108,7 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 		switch {
 		case err == nil:
 			s.rememberClaims(accepted, false)
-			p.Rows = append(p.Rows, accepted...)
+			page.Rows = append(page.Rows, accepted...)
 		case isRowError(err):
 			s.passOverRow(row.ID)
 			s.options.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Stringer("again", passOverFor).Msg("row cannot be accepted; it is passed over for a while")
@@ -116,13 +116,13 @@ func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, p Page) (Page, err
 			if isCommitUnknown(err) {
 				s.addUncertain(accepted, false)
 			}
-			if len(p.Rows) > 0 {
-				return p, nil // if the error persists, the next Accept returns it
+			if len(page.Rows) > 0 {
+				return page, nil // if the error persists, the next Accept returns it
 			}
 			return Page{}, err
 		}
 	}
-	return p, nil
+	return page, nil
 }
 
 func (s *SQL) passOverRow(id int64) {
@@ -412,7 +412,7 @@ func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
 
 // findLocked finds targets with waiting rows that this transaction did not see, because other
 // transactions had locked them, and notes these targets in the page.
-func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []AcceptRequest, truncated map[string]bool) error {
+func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, page *Page, wants []AcceptRequest, truncated map[string]bool) error {
 	if s.skipLocked == "" {
 		return nil
 	}
@@ -424,7 +424,7 @@ func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, p *Page, wants []Accep
 		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s AND %s LIMIT 1",
 			s.table().name, s.table().indexHint(), s.table().targetCondition, claimableID), target, target).Scan(&name)
 		if err == nil && name == target {
-			p.BusyTargets = append(p.BusyTargets, target)
+			page.BusyTargets = append(page.BusyTargets, target)
 		} else if err != nil && err != sql.ErrNoRows {
 			return err
 		}

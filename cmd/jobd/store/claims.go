@@ -305,14 +305,14 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 
 // Settle implements Store. It first marks the incarnation, which can then no longer renew its
 // lease. It settles the incarnation's rows in parts, and finally removes the record.
-func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (SettleResult, error) {
+func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (SettleResult, error) {
 	sum := SettleResult{FailedRows: make(map[int64]string)}
 	if !s.hasClaims {
 		return sum, nil
 	}
 	marked := false
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
-		result, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -o.Token, o.Heartbeat)
+		result, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -owner.Token, owner.Heartbeat)
 		if err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (Settle
 		if marked = n > 0; marked || err != nil {
 			return err
 		}
-		if result, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner) VALUES (?, ?, ?)", -o.Token, o.Token, o.Name); err != nil {
+		if result, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+" (id, token, owner) VALUES (?, ?, ?)", -owner.Token, owner.Token, owner.Name); err != nil {
 			return err
 		}
 		n, err = result.RowsAffected()
@@ -334,14 +334,14 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (Settle
 	sum.Incomplete = len(orphans.Except) > 0
 	for {
 		ids, err := s.queryIDs(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
-			s.table().claims, o.Token, joinIDs(append([]int64{tableNumberID}, orphans.Except...)), maxPage))
+			s.table().claims, owner.Token, joinIDs(append([]int64{tableNumberID}, orphans.Except...)), maxPage))
 		if err != nil {
 			return sum, err
 		}
 		if len(ids) == 0 {
 			break
 		}
-		n, err := s.settlePart(ctx, o, orphans, ids, &sum, targets)
+		n, err := s.settlePart(ctx, owner, orphans, ids, &sum, targets)
 		if err != nil {
 			return sum, err
 		}
@@ -355,7 +355,7 @@ func (s *SQL) Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (Settle
 		return sum, nil
 	}
 	failpoint.Reach("settle: before the record goes")
-	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -o.Token)
+	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -owner.Token)
 	return sum, s.statementError(err)
 }
 
@@ -392,7 +392,7 @@ func (s *SQL) queryIDs(ctx context.Context, query string) ([]int64, error) {
 
 // settlePart settles some rows and returns how many. The others were locked, or have been missing
 // only for a short time.
-func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids []int64, sum *SettleResult, targets map[string]bool) (int, error) {
+func (s *SQL) settlePart(ctx context.Context, owner Owner, orphans OrphanPolicy, ids []int64, sum *SettleResult, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
 	var part SettleResult
 	var freedClaims []int64
@@ -401,7 +401,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 		reason, _ := s.table().stderr.cutToFit(orphans.Reason, maxReason)
 		part, freedClaims, names = SettleResult{FailedRows: make(map[int64]string)}, nil, nil
 		claims, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
-			s.table().claims, primaryKeyHint, joinIDs(ids), o.Token, s.skipLocked))
+			s.table().claims, primaryKeyHint, joinIDs(ids), owner.Token, s.skipLocked))
 		if err != nil || len(claims) == 0 {
 			return err
 		}
@@ -411,7 +411,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 			return err
 		}
 		defer rows.Close()
-		var p batchPlan
+		var plan batchPlan
 		locked := make(map[int64]bool)
 		for rows.Next() {
 			var id int64
@@ -423,17 +423,17 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 			locked[id] = true
 			switch {
 			case status == Accepted && manual:
-				p.giveBackManual = append(p.giveBackManual, id)
+				plan.giveBackManual = append(plan.giveBackManual, id)
 			case status == Accepted:
-				p.giveBack = append(p.giveBack, id)
+				plan.giveBack = append(plan.giveBack, id)
 				names = append(names, target)
 			case status == Running && !orphans.Requeue:
-				p.finish = append(p.finish, Result{ID: id, Code: -1, Stderr: reason, At: orphans.FinishedAt})
+				plan.finish = append(plan.finish, Result{ID: id, Code: -1, Stderr: reason, At: orphans.FinishedAt})
 				part.FailedRows[id] = target
 			case status == Running && manual:
-				p.requeueManual = append(p.requeueManual, id)
+				plan.requeueManual = append(plan.requeueManual, id)
 			case status == Running:
-				p.requeue = append(p.requeue, id)
+				plan.requeue = append(plan.requeue, id)
 				names = append(names, target)
 			}
 		}
@@ -448,10 +448,10 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, orphans OrphanPolicy, ids
 			freedClaims = append(freedClaims, id)
 		}
 		slices.Sort(freedClaims)
-		p.freeClaims = freedClaims
-		part.RequeuedCount = len(p.giveBack) + len(p.giveBackManual) + len(p.requeue) + len(p.requeueManual)
+		plan.freeClaims = freedClaims
+		part.RequeuedCount = len(plan.giveBack) + len(plan.giveBackManual) + len(plan.requeue) + len(plan.requeueManual)
 		failpoint.Reach("settle: rows locked")
-		return s.writePlan(ctx, tx, 0, &p)
+		return s.writePlan(ctx, tx, 0, &plan)
 	})
 	if err != nil {
 		return 0, err

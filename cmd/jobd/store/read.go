@@ -91,12 +91,12 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]ove
 		if total >= countedInAll {
 			limit = minCounted
 		}
-		c, seen, err := s.countRows(ctx, t, status, target, limit)
+		count, seen, err := s.countRows(ctx, t, status, target, limit)
 		if err != nil {
 			return nil, err
 		}
-		if total += seen; c.Rows > 0 {
-			list = append(list, c)
+		if total += seen; count.Rows > 0 {
+			list = append(list, count)
 		}
 	}
 	return list, nil
@@ -124,11 +124,11 @@ func (s *SQL) listTargets(ctx context.Context, t *table, status string) (list []
 }
 
 // countRows counts rows, at most the given number, and returns how many it has read.
-func (s *SQL) countRows(ctx context.Context, t *table, status, target string, limit int) (c overview.Count, seen int, err error) {
+func (s *SQL) countRows(ctx context.Context, t *table, status, target string, limit int) (count overview.Count, seen int, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT target, COUNT(*), MIN(id) FROM (SELECT target, id FROM "+t.name+t.indexHint()+
 		" WHERE status = ? AND target = "+t.targetParam+readableID+" ORDER BY id LIMIT ?) s GROUP BY BINARY target", status, target, limit)
 	if err != nil {
-		return c, 0, err
+		return count, 0, err
 	}
 	defer rows.Close()
 	first := int64(0)
@@ -137,25 +137,25 @@ func (s *SQL) countRows(ctx context.Context, t *table, status, target string, li
 		var n int
 		var id int64
 		if err := rows.Scan(&name, &n, &id); err != nil {
-			return c, 0, err
+			return count, 0, err
 		}
 		if seen += n; name == target {
-			c.Rows, first = n, id
+			count.Rows, first = n, id
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return c, 0, err
+		return count, 0, err
 	}
-	c.Target, c.More = target, seen == limit
+	count.Target, count.More = target, seen == limit
 	if t.hasCreated && first != 0 {
 		var created int64
 		err = s.db.QueryRowContext(ctx, "SELECT time_created FROM "+t.name+primaryKeyHint+" WHERE id = ?", first).Scan(&created)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = nil // the row was deleted after it was counted
 		}
-		c.Oldest = unixTime(&created)
+		count.Oldest = unixTime(&created)
 	}
-	return c, seen, err
+	return count, seen, err
 }
 
 // rowColumns returns the SQL for the columns that an overview.Row has.

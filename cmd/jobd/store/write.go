@@ -141,36 +141,36 @@ func (b Batch) splitSingles() []Batch {
 // output is written later. If the server refuses even a short output, stderr says why, and stdout is
 // empty or, in a column of JSON, which takes no empty text, NULL.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
-	f := b.Finish[0]
-	if f.Stdout == "" && isRowError(err) { // this is done at once, because NULL in place of an empty text loses nothing
-		f.nullStdout = true
-		if again := s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{f}}, w); again == nil || IsAway(again) {
+	final := b.Finish[0]
+	if final.Stdout == "" && isRowError(err) { // this is done at once, because NULL in place of an empty text loses nothing
+		final.nullStdout = true
+		if again := s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{final}}, w); again == nil || IsAway(again) {
 			return again
 		}
-		f.nullStdout = false
+		final.nullStdout = false
 	}
 	reason := "[the database refuses the output: " + err.Error() + "]\n"
-	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if f.nullStderr || !isRowError(err) || !s.isPermanent(f.ID) {
-			w.FailedRows[f.ID] = err
+	for size := int64(max(len(final.Stdout), len(final.Stderr))); ; {
+		if final.nullStderr || !isRowError(err) || !s.isPermanent(final.ID) {
+			w.FailedRows[final.ID] = err
 			return nil
 		}
-		s.options.Log.Warn().Int64("id", f.ID).Int64("bytes", size/4).Err(err).Msg("final update was refused; trying with less output")
+		s.options.Log.Warn().Int64("id", final.ID).Int64("bytes", size/4).Err(err).Msg("final update was refused; trying with less output")
 		switch size /= 4; {
 		case size >= minOutput:
-			if int64(len(f.Stdout)) > size {
-				f.MarkStdoutCut()
+			if int64(len(final.Stdout)) > size {
+				final.MarkStdoutCut()
 			}
-			f.Stdout, f.Stderr = column{maxBytes: size}.cutTo(f.Stdout), column{maxBytes: size}.cutTo(f.Stderr)
-		case f.Stderr != reason:
-			f.Stdout, f.Stderr = "", s.table().fitResult(Result{Stderr: reason + strings.TrimPrefix(f.Stderr, stdoutCutMark)}, minOutput).Stderr
-			reason = f.Stderr
-		case !f.nullStdout:
-			f.nullStdout = true
+			final.Stdout, final.Stderr = column{maxBytes: size}.cutTo(final.Stdout), column{maxBytes: size}.cutTo(final.Stderr)
+		case final.Stderr != reason:
+			final.Stdout, final.Stderr = "", s.table().fitResult(Result{Stderr: reason + strings.TrimPrefix(final.Stderr, stdoutCutMark)}, minOutput).Stderr
+			reason = final.Stderr
+		case !final.nullStdout:
+			final.nullStdout = true
 		default:
-			f.Stderr, f.nullStderr = "", true
+			final.Stderr, final.nullStderr = "", true
 		}
-		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{f}}, w)
+		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{final}}, w)
 		if err == nil || IsAway(err) {
 			return err
 		}
@@ -359,7 +359,7 @@ func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lost map[int64]
 	p.freeClaims = slices.Concat(p.freeClaims, p.giveBack, p.giveBackManual, p.requeue, p.requeueManual)
 }
 
-func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *batchPlan) error {
+func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, plan *batchPlan) error {
 	t := s.table()
 	update := "UPDATE " + t.name + primaryKeyHint + " SET "
 	var texts []string
@@ -373,12 +373,12 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *batchPlan)
 			add(set, ids)
 		}
 	}
-	simple(fmt.Sprintf("status = 'running', time_started = %d", at), p.start)
-	simple("status = 'waiting'", p.giveBack)
-	simple("status = 'manual'", p.giveBackManual)
-	simple("status = 'waiting', time_started = 0", p.requeue)
-	simple("status = 'manual', time_started = 0", p.requeueManual)
-	for _, group := range groupByResult(p.finish) {
+	simple(fmt.Sprintf("status = 'running', time_started = %d", at), plan.start)
+	simple("status = 'waiting'", plan.giveBack)
+	simple("status = 'manual'", plan.giveBackManual)
+	simple("status = 'waiting', time_started = 0", plan.requeue)
+	simple("status = 'manual', time_started = 0", plan.requeueManual)
+	for _, group := range groupByResult(plan.finish) {
 		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+t.stdout.placeholder()+
 			", stderr = "+t.stderr.placeholder()+", time_finished = ?", group.ids, group.updateArgs()...)
 	}
@@ -390,13 +390,13 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, p *batchPlan)
 			return err
 		}
 	}
-	if altered, err := s.foundAltered(ctx, tx, t, p.finish); err != nil {
+	if altered, err := s.foundAltered(ctx, tx, t, plan.finish); err != nil {
 		return err
 	} else if altered {
 		return errAltered
 	}
 	failpoint.Reach("write: rows updated")
-	return s.deleteClaims(ctx, tx, p.freeClaims)
+	return s.deleteClaims(ctx, tx, plan.freeClaims)
 }
 
 // foundAltered reports whether the columns for outputs are no longer those of t, whose limits the
@@ -516,7 +516,7 @@ const claimGone = "claim is gone"
 // resolveMissing finds out why rows could not be locked: they are no longer ours, or another
 // transaction has them locked. It reclaims rows whose claims were lost and adds them to found. A
 // missing row counts as busy for a while, because a table that is being restored is empty at first.
-func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, p *batchPlan) (lost map[int64]string, busy []int64, err error) {
+func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, plan *batchPlan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
 	for _, id := range ids {
@@ -538,7 +538,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 			if err != nil && err != ErrFenced {
 				return nil, nil, err
 			}
-			p.claimsNumber = number
+			plan.claimsNumber = number
 			locked, err := s.lockRows(ctx, tx, token, missing)
 			if err != nil {
 				return nil, nil, err
@@ -559,7 +559,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 			lost[id] = claimGone
 		case !slices.Contains(exists, id) && s.isPermanent(id):
 			lost[id] = "row was deleted"
-			p.freeClaims = append(p.freeClaims, id)
+			plan.freeClaims = append(plan.freeClaims, id)
 		default:
 			busy = append(busy, id)
 		}

@@ -21,7 +21,7 @@ const maxFolded = 20
 // Findings returns the findings. Callers within the same second share a result.
 func (m *Master) Findings() (*FindingLists, error) {
 	return m.findings.get(func() (*FindingLists, bool, error) {
-		s, err := m.Stats(statNames)
+		stats, err := m.Stats(statNames)
 		if err != nil {
 			return nil, false, err
 		}
@@ -29,7 +29,7 @@ func (m *Master) Findings() (*FindingLists, error) {
 		if err != nil {
 			return nil, false, err
 		}
-		look := m.findingTracker.Update(findFindings(s, rules, &m.opt.Limits), time.Now())
+		look := m.findingTracker.Update(findFindings(stats, rules, &m.opt.Limits), time.Now())
 		return &FindingLists{look, look.Select(finding.Query{Fold: true}, maxFolded)}, true, nil
 	})
 }
@@ -43,20 +43,20 @@ const (
 	nearPercent = 90
 )
 
-func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Conditions {
+func findFindings(stats *Stats, rules []*ConstraintView, limits *Limits) finding.Conditions {
 	found := finding.Conditions{}
 	master := func(severity, cause, text, advice string) {
 		found.Add(severity, "master", "master", cause, text, advice)
 	}
-	if s.StoreError != "" {
-		master(api.Severe, "store_away", "its store is away: "+s.StoreError, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
+	if stats.StoreError != "" {
+		master(api.Severe, "store_away", "its store is away: "+stats.StoreError, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
 	}
 	name := func(severity string, n *NameStats, cause, text, advice string) {
 		found.Add(severity, "name", n.Name, cause, text, advice)
 	}
 	failing := false
-	for i := range s.Names {
-		n := &s.Names[i]
+	for i := range stats.Names {
+		n := &stats.Names[i]
 		waiting, bad := n.States[job.Queued]+n.States[job.Retrying], n.States[job.Failed]
 		switch {
 		case waiting == 0:
@@ -71,8 +71,8 @@ func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Con
 			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages say why. Once the cause is fixed, retry them all.")
 		}
 	}
-	if !failing && s.Failed > 1 && 2*s.Failed > s.Ended {
-		master(api.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", s.Failed, s.Ended), "Their messages say why.")
+	if !failing && stats.Failed > 1 && 2*stats.Failed > stats.Ended {
+		master(api.Warning, "failing", fmt.Sprintf("%d of %d jobs that ended in the last minute ended with an error", stats.Failed, stats.Ended), "Their messages say why.")
 	}
 	for _, k := range rules {
 		if k.Enabled && k.Blocked > 0 {
@@ -83,8 +83,8 @@ func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Con
 			found.Add(api.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
 		}
 	}
-	if s.Paused > 0 {
-		master(api.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", s.Paused, s.Workers), "The list of workers says why: they are busy or cannot be reached.")
+	if stats.Paused > 0 {
+		master(api.Warning, "paused", fmt.Sprintf("%d of its %d workers get no jobs for now", stats.Paused, stats.Workers), "The list of workers says why: they are busy or cannot be reached.")
 	}
 	reach := func(name string, n, limit int64) {
 		switch {
@@ -95,15 +95,15 @@ func findFindings(s *Stats, rules []*ConstraintView, limits *Limits) finding.Con
 			master(api.Warning, "limit", fmt.Sprintf("it has reached %s: %d %%", name, 100*n/limit), "New jobs are refused.")
 		}
 	}
-	reach("--max-jobs", int64(s.Ledger.Waiting+s.Ledger.Running), int64(limits.MaxJobs))
-	if limit := limits.MaxBytes; limit > 0 && s.Bytes >= limit && s.Results > 0 {
-		master(api.Severe, "limit", fmt.Sprintf("it holds %d %% of --max-bytes: new jobs and further results are refused", 100*s.Bytes/limit),
+	reach("--max-jobs", int64(stats.Ledger.Waiting+stats.Ledger.Running), int64(limits.MaxJobs))
+	if limit := limits.MaxBytes; limit > 0 && stats.Bytes >= limit && stats.Results > 0 {
+		master(api.Severe, "limit", fmt.Sprintf("it holds %d %% of --max-bytes: new jobs and further results are refused", 100*stats.Bytes/limit),
 			"Jobs that keep a result cannot end until clients have fetched others, or --max-bytes is larger.")
 	} else {
-		reach("what --max-bytes leaves for jobs", s.Bytes, limits.bytesForJobs())
+		reach("what --max-bytes leaves for jobs", stats.Bytes, limits.bytesForJobs())
 	}
-	if n := s.Ledger.Waiting; s.Slots > 0 && s.Busy >= s.Slots && n > 0 {
-		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", s.Slots, finding.JobsWaiting(n)), finding.DrainTime(n, s.EndedRate)+"More workers would help.")
+	if n := stats.Ledger.Waiting; stats.Slots > 0 && stats.Busy >= stats.Slots && n > 0 {
+		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", stats.Slots, finding.JobsWaiting(n)), finding.DrainTime(n, stats.EndedRate)+"More workers would help.")
 	}
 	return found
 }

@@ -33,7 +33,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		active(false)
 		return
 	}
-	l, ledger, counts := mc.balance(), mc.metrics, mc.counts
+	ledger, counters, counts := mc.balance(), mc.metrics, mc.counts
 	workers, slots := len(mc.workers), 0
 	for _, w := range mc.workers {
 		slots += w.MaxJobs
@@ -44,28 +44,28 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	m.mu.Unlock()
 
 	active(m.opt.Store.Holds())
-	count("enqueued_total", "Jobs accepted, including those found in the store at the start.", l.Enqueued)
-	count("revived_total", "Jobs that had ended and were revived.", l.Revived)
-	count("handed_out_total", "Attempts that began.", l.HandedOut)
-	count("released_total", "Hand-outs that were taken back and do not count as attempts.", l.Released)
-	for outcome, n := range map[string]uint64{"done": l.Done, "error": l.Failed, "cancelled": l.Cancelled} {
+	count("enqueued_total", "Jobs accepted, including those found in the store at the start.", ledger.Enqueued)
+	count("revived_total", "Jobs that had ended and were revived.", ledger.Revived)
+	count("handed_out_total", "Attempts that began.", ledger.HandedOut)
+	count("released_total", "Hand-outs that were taken back and do not count as attempts.", ledger.Released)
+	for outcome, n := range map[string]uint64{"done": ledger.Done, "error": ledger.Failed, "cancelled": ledger.Cancelled} {
 		count("ended_total", "Jobs that ended, by outcome.", n, "outcome", outcome)
 	}
-	count("retries_total", "Retries that were scheduled.", l.Retries)
-	count("timeouts_total", "Attempts that timed out.", l.Timeouts)
-	count("lost_runs_total", "Attempts that ended because the worker was lost.", l.LostRuns)
-	count("discarded_answers_total", "Answers of workers that came too late.", l.LateReports)
+	count("retries_total", "Retries that were scheduled.", ledger.Retries)
+	count("timeouts_total", "Attempts that timed out.", ledger.Timeouts)
+	count("lost_runs_total", "Attempts that ended because the worker was lost.", ledger.LostRuns)
+	count("discarded_answers_total", "Answers of workers that came too late.", ledger.LateReports)
 	for s, n := range counts {
 		gauge("jobs", "Jobs held, by status.", float64(n), "status", job.State(s).String())
 	}
 	gauge("workers", "Workers that are registered.", float64(workers))
 	gauge("slots", "Jobs that all workers together can run at once.", float64(slots))
-	for kind, n := range ledger.pushes {
+	for kind, n := range counters.pushes {
 		count("pushes_total", "Answers to pushes, by kind.", n, "answer", answerNames[kind])
 	}
 	gauge("results_kept", "Results that wait to be fetched.", float64(results))
-	count("results_fetched_total", "Results that were fetched.", ledger.fetched)
-	count("results_expired_total", "Results that expired before they were fetched.", ledger.expired)
+	count("results_fetched_total", "Results that were fetched.", counters.fetched)
+	count("results_expired_total", "Results that expired before they were fetched.", counters.expired)
 	gauge("waiters", "Requests that wait for the end of a job, or for a job.", float64(waiters))
 	gauge("bytes", "Bytes of arguments, results, errors and idempotency keys held.", float64(bytes))
 	gauge("idempotency_keys", "Idempotency keys that are remembered.", float64(keys))
@@ -86,9 +86,9 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		gauge("blocked", "Jobs that a constraint holds back.", float64(k.Blocked), "constraint", k.ID)
 	}
 	gauge("store_up", "Whether the store accepts writes.", map[bool]float64{true: 1}[resultCount])
-	gauge("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a bug.", float64(l.imbalance()))
-	to <- ledger.waitSeconds.metric("wait_seconds", "How long jobs waited before an attempt, not counting delays.")
-	to <- ledger.runSeconds.metric("run_seconds", "How long attempts took.")
+	gauge("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a bug.", float64(ledger.imbalance()))
+	to <- counters.waitSeconds.metric("wait_seconds", "How long jobs waited before an attempt, not counting delays.")
+	to <- counters.runSeconds.metric("run_seconds", "How long attempts took.")
 }
 
 // newDesc returns the description of a metric whose name begins with gloom_jq_.

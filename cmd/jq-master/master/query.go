@@ -89,55 +89,55 @@ func (f *Filter) matches(r *record) bool {
 // Detail returns everything about a job.
 func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	var conn *brokerConn
-	d, err := readMachine(m, func(mc *machine) (*Detail, error) {
+	detail, err := readMachine(m, func(mc *machine) (*Detail, error) {
 		r := mc.jobs.Get(id)
 		if r == nil {
 			return nil, unknownJob(id)
 		}
 		conn = m.broker
-		d := &Detail{Job: r.Job, Position: -1}
-		d.HasResult = r.runInfo != nil && r.runInfo.drop != 0
+		detail := &Detail{Job: r.Job, Position: -1}
+		detail.HasResult = r.runInfo != nil && r.runInfo.drop != 0
 		switch {
 		case !r.isWaiting():
 		case mc.awayErr != nil:
-			d.WaitReason = "the store is away"
+			detail.WaitReason = "the store is away"
 		case mc.draining:
-			d.WaitReason = "the master is stopping"
+			detail.WaitReason = "the master is stopping"
 		case mc.remainingWait(r) > 0:
-			d.WaitReason = "it is not due yet"
+			detail.WaitReason = "it is not due yet"
 		case conn == nil:
-			d.WaitReason = brokerAway
+			detail.WaitReason = brokerAway
 		default:
 			switch served, silence := silenceOf(serversSeen(mc.lastAsked()), r.Name, mc.now); {
 			case !served:
-				d.WaitReason = unserved
+				detail.WaitReason = unserved
 			case silence >= maxSilence:
-				d.WaitReason = fmt.Sprintf("the workers that serve its name have been silent for %v", silence.Round(time.Second))
+				detail.WaitReason = fmt.Sprintf("the workers that serve its name have been silent for %v", silence.Round(time.Second))
 			}
 		}
-		return d, nil
+		return detail, nil
 	})
-	if err != nil || conn == nil || d.Job.State != job.Queued && d.Job.State != job.Retrying {
-		return d, err
+	if err != nil || conn == nil || detail.Job.State != job.Queued && detail.Job.State != job.Retrying {
+		return detail, err
 	}
-	if d.WaitReason == unserved && m.allowsGloomWorkers() && m.isServed(conn, d.Job.Name) {
-		d.WaitReason = ""
+	if detail.WaitReason == unserved && m.allowsGloomWorkers() && m.isServed(conn, detail.Job.Name) {
+		detail.WaitReason = ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	told, err := conn.broker.Rules.Explain(ctx, id.String())
 	if err != nil {
-		return d, nil // the job is being handed out, or the broker is away
+		return detail, nil // the job is being handed out, or the broker is away
 	}
 	if told.Ahead != nil {
-		d.Position, d.PositionExact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
+		detail.Position, detail.PositionExact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
 	}
 	if told.HeldBy != nil {
 		if id, ours := constraintOf(m.opt.Namespace, told.HeldBy.Group); ours {
-			d.BlockedBy = append(d.BlockedBy, id)
+			detail.BlockedBy = append(detail.BlockedBy, id)
 		}
 	}
-	return d, nil
+	return detail, nil
 }
 
 // Why a job waits, for people.
@@ -291,37 +291,37 @@ func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 // Stats returns counts and at most names of the busiest names. If there are more than manyNames
 // names, the counts of names may be a second old, because counting examines all of them.
 func (m *Master) Stats(names int) (*Stats, error) {
-	s, err := readMachine(m, func(mc *machine) (*Stats, error) {
-		s := &Stats{
+	stats, err := readMachine(m, func(mc *machine) (*Stats, error) {
+		stats := &Stats{
 			States: mc.counts, Ledger: mc.balance(), Workers: len(mc.workers), Bytes: mc.usedBytes(),
 			Results: mc.results, Waiters: mc.waiters, Durable: m.opt.Store.Durable(), Busy: mc.counts[job.Running],
 			Oldest: mc.oldest(), Wait: mc.metrics.waitSeconds.buckets, Run: mc.metrics.runSeconds.buckets,
 		}
 		n, seconds := m.rates.lastMinute()
-		s.Ended, s.Failed = n.Done+n.Failed+n.Cancelled, n.Failed
+		stats.Ended, stats.Failed = n.Done+n.Failed+n.Cancelled, n.Failed
 		if seconds > 0 {
-			s.EnqueuedRate, s.HandedOutRate, s.EndedRate = float64(n.Enqueued)/seconds, float64(n.HandedOut)/seconds, float64(s.Ended)/seconds
+			stats.EnqueuedRate, stats.HandedOutRate, stats.EndedRate = float64(n.Enqueued)/seconds, float64(n.HandedOut)/seconds, float64(stats.Ended)/seconds
 		}
 		if mc.awayErr != nil {
-			s.StoreError = mc.awayErr.Error()
+			stats.StoreError = mc.awayErr.Error()
 		}
 		for _, w := range mc.workers {
-			s.Slots += w.MaxJobs
+			stats.Slots += w.MaxJobs
 			if mc.now < w.pausedUntil {
-				s.Paused++
+				stats.Paused++
 			}
 		}
-		return s, nil
+		return stats, nil
 	})
 	if err != nil || names == 0 {
-		return s, err
+		return stats, err
 	}
 	busiest, err := m.names.get(m.countNames)
 	if err != nil {
 		return nil, err
 	}
-	s.Names = busiest[:min(len(busiest), names)]
-	return s, nil
+	stats.Names = busiest[:min(len(busiest), names)]
+	return stats, nil
 }
 
 // statNames is the maximum number of names in the statistics. If there are more than manyNames

@@ -90,36 +90,36 @@ func (m *machine) updateServing(w *worker) {
 	if w.removed && len(w.runs) == 0 {
 		return
 	}
-	v := serving{}
+	next := serving{}
 	if w.mayTake(m) {
-		v.prefetch = w.MaxJobs
+		next.prefetch = w.MaxJobs
 		if w.Pulls() {
-			v.prefetch = min(w.MaxJobs, len(w.runs)+w.demand())
+			next.prefetch = min(w.MaxJobs, len(w.runs)+w.demand())
 		}
 	}
-	if v.prefetch == 0 && w.hasResubmittedRuns && !w.removed && m.runsRestored {
-		v.prefetch = -1
+	if next.prefetch == 0 && w.hasResubmittedRuns && !w.removed && m.runsRestored {
+		next.prefetch = -1
 	}
 	for _, n := range w.Names {
-		v.types = m.addTypes(v.types, n)
+		next.types = m.addTypes(next.types, n)
 	}
-	if v.prefetch < 0 { // it gets only what it already runs
-		v.types, v.prefetch = nil, max(w.MaxJobs, len(w.runs))
+	if next.prefetch < 0 { // it gets only what it already runs
+		next.types, next.prefetch = nil, max(w.MaxJobs, len(w.runs))
 	}
 	if w.hasResubmittedRuns {
-		v.types = append(v.types, m.ownType(w))
+		next.types = append(next.types, m.ownType(w))
 	}
 	for n := range w.exceptUntil {
 		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and would keep away other names, too
-			v.except = m.addTypes(v.except, n)
+			next.except = m.addTypes(next.except, n)
 		}
 	}
-	slices.Sort(v.except)
-	if w.connected && v.equal(&w.serving) {
+	slices.Sort(next.except)
+	if w.connected && next.equal(&w.serving) {
 		return
 	}
-	w.serving, w.connected = v, true
-	m.tellBroker(func(b brokerLink) { b.setServing(w.ID, v) })
+	w.serving, w.connected = next, true
+	m.tellBroker(func(b brokerLink) { b.setServing(w.ID, next) })
 }
 
 func (v *serving) equal(o *serving) bool {

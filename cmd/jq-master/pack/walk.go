@@ -53,20 +53,20 @@ func readHead(b []byte) head {
 	if len(b) == 0 {
 		return head{kind: truncated}
 	}
-	c := b[0]
+	first := b[0]
 	switch {
-	case c < 0x80:
-		return head{kind: Uint, size: 1, bits: uint64(c)}
-	case c < 0x90:
-		return head{kind: Map, size: 1, n: uint64(c & 15)}
-	case c < 0xa0:
-		return head{kind: Array, size: 1, n: uint64(c & 15)}
-	case c < 0xc0:
-		return head{kind: String, size: 1, n: uint64(c & 31)}
-	case c >= 0xe0:
-		return head{kind: Int, size: 1, bits: uint64(int64(int8(c)))}
+	case first < 0x80:
+		return head{kind: Uint, size: 1, bits: uint64(first)}
+	case first < 0x90:
+		return head{kind: Map, size: 1, n: uint64(first & 15)}
+	case first < 0xa0:
+		return head{kind: Array, size: 1, n: uint64(first & 15)}
+	case first < 0xc0:
+		return head{kind: String, size: 1, n: uint64(first & 31)}
+	case first >= 0xe0:
+		return head{kind: Int, size: 1, bits: uint64(int64(int8(first)))}
 	}
-	f := headForms[c-0xc0]
+	f := headForms[first-0xc0]
 	if len(b) < int(f.size) {
 		return head{kind: truncated}
 	}
@@ -74,7 +74,7 @@ func readHead(b []byte) head {
 	x := number(b[1 : 1+f.width])
 	switch f.kind {
 	case Bool:
-		h.bits = uint64(c & 1)
+		h.bits = uint64(first & 1)
 	case Uint:
 		h.bits = x
 	case Int:
@@ -87,7 +87,7 @@ func readHead(b []byte) head {
 	case Ext:
 		h.n, h.extType = x, int8(b[f.size-1])
 		if f.width == 0 {
-			h.n = 1 << (c - 0xd4)
+			h.n = 1 << (first - 0xd4)
 		}
 	default:
 		h.n = x

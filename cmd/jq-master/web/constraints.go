@@ -30,7 +30,7 @@ var constraintFields = []string{"match", "rate", "burst", "concurrency", "per", 
 func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, *job.Fault) {
 	f := readStrict(v, "", fields...)
 	match, _ := matcherOf(&f, "match")
-	c := &job.Constraint{
+	constraint := &job.Constraint{
 		ID: id, Match: bytes.Clone(match),
 		Rate:        f.numberAbove("rate", broker.MaxRate, 0),
 		Burst:       f.integer("burst", 1, broker.MaxBurst, 0),
@@ -38,24 +38,24 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 		Enabled:     f.boolean("enabled", true),
 	}
 	switch rate := f.value("rate"); {
-	case rate == nil && c.Concurrency < 0:
+	case rate == nil && constraint.Concurrency < 0:
 		f.refuse(job.MissingField, "rate", "or concurrency is required, or both")
-	case rate == nil && c.Burst > 0:
+	case rate == nil && constraint.Burst > 0:
 		f.refuse(job.InvalidValue, "burst", "needs a rate")
-	case c.Rate > 0 && c.Burst == 0:
-		c.Burst = int64(min(max(1, math.Ceil(c.Rate)), broker.MaxBurst))
+	case constraint.Rate > 0 && constraint.Burst == 0:
+		constraint.Burst = int64(min(max(1, math.Ceil(constraint.Rate)), broker.MaxBurst))
 	}
 	if per := f.checkKind("per", f.value("per"), pack.String); per != nil {
-		c.Per = string(per.Bytes())
-		if len(c.Per) > maxPointer {
-			f.refuse(job.InvalidValue, "per", "must have at most %d bytes, but has %d", maxPointer, len(c.Per))
-		} else if _, fault := matcher.ParsePointer(c.Per); fault != nil && f.fault == nil {
+		constraint.Per = string(per.Bytes())
+		if len(constraint.Per) > maxPointer {
+			f.refuse(job.InvalidValue, "per", "must have at most %d bytes, but has %d", maxPointer, len(constraint.Per))
+		} else if _, fault := matcher.ParsePointer(constraint.Per); fault != nil && f.fault == nil {
 			f.fault = fault
 			f.fault.Field = "per"
 			f.fault.Reason = "per " + fault.Reason
 		}
 	}
-	return c, f.fault
+	return constraint, f.fault
 }
 
 // constraintID returns the id of the constraint in the path.

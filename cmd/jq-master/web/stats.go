@@ -66,7 +66,7 @@ func (x *exchange) writeStats(found *master.FindingLists, names int) error {
 	if err != nil {
 		return err
 	}
-	l := &st.Ledger
+	ledger := &st.Ledger
 	x.object(
 		"findings", objectsOf(found.Folded.Items, findingObject), "severities", severitiesObject(found.Folded.Counts), "states", statesObject(st.States),
 		"names", objectsOf(st.Names, func(n master.NameStats) object {
@@ -75,9 +75,9 @@ func (x *exchange) writeStats(found *master.FindingLists, names int) error {
 		"oldest_age", st.Oldest.Seconds(),
 		"rates", object{"enqueued", st.EnqueuedRate, "handed_out", st.HandedOutRate, "ended", st.EndedRate},
 		"ledger", object{
-			"enqueued", l.Enqueued, "revived", l.Revived, "waiting", l.Waiting, "running", l.Running,
-			"done", l.Done, "error", l.Failed, "cancelled", l.Cancelled, "handed_out", l.HandedOut, "released", l.Released,
-			"retries", l.Retries, "timeouts", l.Timeouts, "lost", l.LostRuns, "discarded", l.LateReports,
+			"enqueued", ledger.Enqueued, "revived", ledger.Revived, "waiting", ledger.Waiting, "running", ledger.Running,
+			"done", ledger.Done, "error", ledger.Failed, "cancelled", ledger.Cancelled, "handed_out", ledger.HandedOut, "released", ledger.Released,
+			"retries", ledger.Retries, "timeouts", ledger.Timeouts, "lost", ledger.LostRuns, "discarded", ledger.LateReports,
 		},
 		"workers", st.Workers, "slots", st.Slots, "busy", st.Busy, "paused", st.Paused,
 		"times", object{"bounds", master.Bounds(), "wait", st.Wait[:], "run", st.Run[:]},

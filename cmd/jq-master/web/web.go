@@ -115,10 +115,10 @@ func (s *Server) Watch(stop <-chan struct{}) {
 		if err != nil || fault != nil {
 			return m, h, false
 		}
-		l := &st.Ledger
+		ledger := &st.Ledger
 		return moments.Moment{Moment: api.Moment{
-			Submitted: uint64(l.Enqueued + l.Revived), Ended: uint64(l.Done + l.Failed + l.Cancelled), Failed: uint64(l.Failed),
-			Queued: uint64(l.Waiting), Running: uint64(l.Running),
+			Submitted: uint64(ledger.Enqueued + ledger.Revived), Ended: uint64(ledger.Done + ledger.Failed + ledger.Cancelled), Failed: uint64(ledger.Failed),
+			Queued: uint64(ledger.Waiting), Running: uint64(ledger.Running),
 		}}, moments.Histograms{Bounds: master.Bounds(), Waits: st.Wait[:], Runs: st.Run[:]}, true
 	})
 }

@@ -26,34 +26,34 @@ type queuedEnding struct {
 const loggedReason = 500
 
 // endingOf decides what happens to a job whose run has ended.
-func (e *Engine) endingOf(r *run, o *job.Outcome) *queuedEnding {
-	code, status := job.CodeOf(o.Status)
-	if status != o.Status && len(o.Data) == 0 {
-		o.Data = fmt.Appendf(nil, "status %d counts as 500", o.Status)
+func (e *Engine) endingOf(r *run, outcome *job.Outcome) *queuedEnding {
+	code, status := job.CodeOf(outcome.Status)
+	if status != outcome.Status && len(outcome.Data) == 0 {
+		outcome.Data = fmt.Appendf(nil, "status %d counts as 500", outcome.Status)
 	}
-	if o.Retry {
+	if outcome.Retry {
 		code = job.CodeRetry
 	}
-	end := &queuedEnding{run: r, wall: o.Wall, RunEnd: store.RunEnd{
-		Run: r.Run, Code: code, Status: status, BadLines: o.BadLines,
+	end := &queuedEnding{run: r, wall: outcome.Wall, RunEnd: store.RunEnd{
+		Run: r.Run, Code: code, Status: status, BadLines: outcome.BadLines,
 	}}
-	if o.Code != "" {
-		end.Code = o.Code
-		e.log.Info().Stringer("id", r.ID).Str("type", r.Jobtype).Int("try", r.Tries).Str("code", o.Code).
-			Bytes("reason", o.Data[:min(len(o.Data), loggedReason)]).Msg("a run failed")
+	if outcome.Code != "" {
+		end.Code = outcome.Code
+		e.log.Info().Stringer("id", r.ID).Str("type", r.Jobtype).Int("try", r.Tries).Str("code", outcome.Code).
+			Bytes("reason", outcome.Data[:min(len(outcome.Data), loggedReason)]).Msg("a run failed")
 	}
 	if code != job.CodeOK || r.Tries > 1 {
 		end.Last = &store.LastRun{
-			At: time.Now(), Took: o.Wall, Code: end.Code, Status: status,
-			Data: bytes.Clone(o.Data[:min(len(o.Data), store.MaxLastData)]), Stderr: o.Stderr,
+			At: time.Now(), Took: outcome.Wall, Code: end.Code, Status: status,
+			Data: bytes.Clone(outcome.Data[:min(len(outcome.Data), store.MaxLastData)]), Stderr: outcome.Stderr,
 		}
 	}
 	options := &r.batch.handler.Options
 	if code == job.CodeRetry || code == job.CodeError {
 		if r.age() < e.cfg.RetryFor {
 			end.Action, end.Delay = store.EndRetry, backoff(e.cfg.RetryDelay, e.cfg.RetryMax, r.Tries, rand.Float64())
-			if o.RetryAfter > 0 {
-				end.Delay = o.RetryAfter
+			if outcome.RetryAfter > 0 {
+				end.Delay = outcome.RetryAfter
 			}
 			// To a sweep, a longer delay would look as if it had been written while the clock was
 			// ahead.
@@ -61,17 +61,17 @@ func (e *Engine) endingOf(r *run, o *job.Outcome) *queuedEnding {
 			return end
 		}
 		end.Code = job.CodeAbandoned
-		e.archive(end, o.Data, options.NextFailed)
+		e.archive(end, outcome.Data, options.NextFailed)
 		return end
 	}
-	for _, line := range o.Lines {
+	for _, line := range outcome.Lines {
 		e.follow(end, line.Type, line.Payload)
 	}
 	next := options.Next
 	if code == job.CodeFailed {
 		next = options.NextFailed
 	}
-	e.archive(end, o.Data, next)
+	e.archive(end, outcome.Data, next)
 	return end
 }
 

@@ -65,20 +65,20 @@ type Engine struct {
 }
 
 // Open starts an engine. It does not wait for stores that are away.
-func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, error) {
+func Open(cfg Config, log zerolog.Logger, registerer prometheus.Registerer) (*Engine, error) {
 	stores, err := openStores(cfg.Stores)
 	if err != nil {
 		return nil, err
 	}
-	return start(cfg, stores, log, r)
+	return start(cfg, stores, log, registerer)
 }
 
 // start starts the engine with stores, which it owns from then on.
-func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
+func start(cfg Config, stores []store.Store, log zerolog.Logger, registerer prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idleCh: make(chan struct{}),
 		batches: make(map[*batch]struct{}),
-		workers: make(map[string]*typeWorkers), mayStillRun: make(map[string]map[job.ID]bool), hostErrors: make(map[string]hostError), metrics: newMetrics(r),
+		workers: make(map[string]*typeWorkers), mayStillRun: make(map[string]map[job.ID]bool), hostErrors: make(map[string]hostError), metrics: newMetrics(registerer),
 		scheduler: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -125,7 +125,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if err := e.connect(); err != nil {
 		return nil, err
 	}
-	r.MustRegister(collector{e})
+	registerer.MustRegister(collector{e})
 	return e, nil
 }
 

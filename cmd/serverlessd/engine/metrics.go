@@ -129,20 +129,20 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	l := c.engine.Snapshot()
+	snapshot := c.engine.Snapshot()
 	send := func(kind prometheus.ValueType, name, help string, v float64, labels prometheus.Labels) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("gloom_sq_"+name, help, nil, labels), kind, v)
 	}
 	for _, f := range gaugeDescs {
-		send(f.kind, f.name, f.help, f.value(l), nil)
+		send(f.kind, f.name, f.help, f.value(snapshot), nil)
 	}
-	for i, s := range l.Stores {
+	for i, s := range snapshot.Stores {
 		send(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", boolValue(s.Refuses == ""), prometheus.Labels{"store": strconv.Itoa(i)})
 	}
-	if l.Types == nil {
+	if snapshot.Types == nil {
 		return
 	}
-	sum := store.Total(l.Types)
+	sum := store.Total(snapshot.Types)
 	for state, n := range map[string]int64{
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,
 		"abandoned": sum.Abandoned, "expired": sum.Expired, "deleted": sum.Deleted, "set_aside": sum.SetAside, "added": sum.Added,

@@ -51,18 +51,18 @@ type StoreSnapshot struct {
 
 // Snapshot returns the daemon's state.
 func (e *Engine) Snapshot() *Snapshot {
-	l := &Snapshot{
+	snapshot := &Snapshot{
 		Added: int64(daemon.CounterValue(e.metrics.added)), Retries: int64(daemon.CounterValue(e.metrics.retries)), Ended: make(map[string]int64),
 		Journal: e.journal.Stats(), Processes: e.runner.Processes(),
 	}
-	l.Times.Bounds, l.Times.Waits = daemon.HistogramBuckets(e.metrics.waitTime)
-	_, l.Times.Runs = daemon.HistogramBuckets(e.metrics.runTime)
-	l.Types, l.Counted = e.counts()
-	l.Stores, l.Imbalance = e.stores()
-	l.Batches, l.HandsOut = e.runningBatches()
-	l.HandlersUnread = e.handlers.handledFunc() == nil
+	snapshot.Times.Bounds, snapshot.Times.Waits = daemon.HistogramBuckets(e.metrics.waitTime)
+	_, snapshot.Times.Runs = daemon.HistogramBuckets(e.metrics.runTime)
+	snapshot.Types, snapshot.Counted = e.counts()
+	snapshot.Stores, snapshot.Imbalance = e.stores()
+	snapshot.Batches, snapshot.HandsOut = e.runningBatches()
+	snapshot.HandlersUnread = e.handlers.handledFunc() == nil
 	if e.needsBroker() {
-		l.Broker = e.link.Health()
+		snapshot.Broker = e.link.Health()
 	}
 	codes := make(chan prometheus.Metric)
 	go func() {
@@ -72,10 +72,10 @@ func (e *Engine) Snapshot() *Snapshot {
 	for m := range codes {
 		var value dto.Metric
 		if m.Write(&value) == nil {
-			l.Ended[value.Label[0].GetValue()] = int64(value.Counter.GetValue())
+			snapshot.Ended[value.Label[0].GetValue()] = int64(value.Counter.GetValue())
 		}
 	}
-	return l
+	return snapshot
 }
 
 // stores returns what is known of each store, and by how many jobs their counts are wrong.

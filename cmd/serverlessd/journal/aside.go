@@ -76,43 +76,43 @@ func (j *Journal) AsideFiles() (found []AsideFile, err error) {
 }
 
 // ReadAsideFile reads a file of jobs that were set aside.
-func (j *Journal) ReadAsideFile(name string) (a AsideFile, err error) {
+func (j *Journal) ReadAsideFile(name string) (aside AsideFile, err error) {
 	id, ok := strings.CutSuffix(name, badSuffix)
 	if !ok || strings.ContainsAny(id, "/\\") {
-		return a, ErrNoAsideFile
+		return aside, ErrNoAsideFile
 	}
 	f, err := j.opt.Files.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return a, ErrNoAsideFile
+		return aside, ErrNoAsideFile
 	} else if err != nil {
-		return a, err
+		return aside, err
 	}
 	defer f.Close()
-	a.File = name
-	if a.Bytes, err = f.Size(); err != nil {
-		return a, err
+	aside.File = name
+	if aside.Bytes, err = f.Size(); err != nil {
+		return aside, err
 	}
 	// If the file holds jobs, its name contains the id of the first one. If it holds a damaged
 	// piece of a segment, its name contains the position of the damage.
 	if _, err := job.ParseID(id); err != nil {
-		return a, nil
+		return aside, nil
 	}
-	s := &segment{name: name, file: f, readableTo: a.Bytes}
+	s := &segment{name: name, file: f, readableTo: aside.Bytes}
 	err = s.scan(0, s.readableTo, func(at int64, r record, state recordState) bool {
 		if state != recordWhole {
 			return true
 		}
-		if a.Accepted.IsZero() {
-			a.Accepted = r.date
+		if aside.Accepted.IsZero() {
+			aside.Accepted = r.date
 		}
 		i := 0
 		for line := range linesOf(r.body) {
-			a.Jobs = append(a.Jobs, r.entry(r.firstID.Add(i), line, at))
+			aside.Jobs = append(aside.Jobs, r.entry(r.firstID.Add(i), line, at))
 			i++
 		}
 		return true
 	})
-	return a, err
+	return aside, err
 }
 
 // RemoveAsideFile removes a file of jobs that were set aside. It must be called only when the jobs

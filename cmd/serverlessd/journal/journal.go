@@ -388,7 +388,7 @@ func (j *Journal) age() time.Duration {
 
 // Find returns a job that is in no store yet. It returns an error if the disk does not return a
 // piece that may have the job.
-func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
+func (j *Journal) Find(id job.ID) (entry Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
 	if len(j.earlierSegments) > 0 {
@@ -418,7 +418,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 		if n < r.count {
 			for line := range linesOf(r.body) {
 				if n--; n < 0 {
-					e, found = r.entry(id, line, at), true
+					entry, found = r.entry(id, line, at), true
 					break
 				}
 			}
@@ -430,11 +430,11 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	defer j.mu.Unlock()
 	switch {
 	case found:
-		return e, !s.isStored(e.End-1, e.End), nil
+		return entry, !s.isStored(entry.End-1, entry.End), nil
 	case unread != nil && slices.Contains(j.segments, s): // the segment was not removed meanwhile
 		err = unread
 	}
-	return e, false, err
+	return entry, false, err
 }
 
 func (r *record) entry(id job.ID, line []byte, at int64) Entry {

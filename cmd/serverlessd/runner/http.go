@@ -150,9 +150,9 @@ func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) error {
 		}
 		to.Started(i)
 		start := time.Now()
-		o, f := r.runRequest(ctx, b, j)
-		if f != nil {
-			return f.host
+		o, fault := r.runRequest(ctx, b, j)
+		if fault != nil {
+			return fault.host
 		}
 		o.Wall = time.Since(start)
 		to.Ended(i, o)
@@ -162,35 +162,35 @@ func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) error {
 
 // runRequest runs a job. A fault means that the job has not ended: it could not begin on this host,
 // or ctx has ended.
-func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome, unended *runFault) {
+func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (outcome job.Outcome, unended *runFault) {
 	header := make(http.Header, 8)
 	header.Set("job-id", string(j.ID))
 	header.Set("job-try", strconv.Itoa(j.Tries))
-	status, replied, reply, f := r.request(ctx, b, header, append(bytes.Clone(j.Payload), '\n'))
+	status, replied, reply, fault := r.request(ctx, b, header, append(bytes.Clone(j.Payload), '\n'))
 	switch {
-	case f == nil:
-	case f.code == "":
-		return o, f
+	case fault == nil:
+	case fault.code == "":
+		return outcome, fault
 	default:
-		return f.outcome(), nil
+		return fault.outcome(), nil
 	}
-	o = r.outcomeOfReply(status, replied)
-	if o.Data = reply; !bytes.Contains(reply, []byte("J: ")) {
-		return o, nil
+	outcome = r.outcomeOfReply(status, replied)
+	if outcome.Data = reply; !bytes.Contains(reply, []byte("J: ")) {
+		return outcome, nil
 	}
-	o.Data = nil
+	outcome.Data = nil
 	var jobs followLines
 	for l := range bytes.Lines(reply) {
 		if rest, ok := cutFollow(bytes.TrimSuffix(l, []byte("\n"))); !ok {
-			o.Data = append(o.Data, l...)
+			outcome.Data = append(outcome.Data, l...)
 		} else if jobs.count() == r.options.MaxLines {
 			return r.tooManyLines().outcome(), nil
 		} else {
 			jobs.add(rest, r.options.MaxLine)
 		}
 	}
-	o.Lines, o.BadLines = jobs.lines, jobs.badLines
-	return o, nil
+	outcome.Lines, outcome.BadLines = jobs.lines, jobs.badLines
+	return outcome, nil
 }
 
 func (r *Runner) tooManyLines() runFault {
@@ -207,14 +207,14 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 	start := time.Now()
 	header := make(http.Header, 8)
 	header.Set("job-count", strconv.Itoa(len(b.Jobs)))
-	status, replied, reply, f := r.request(ctx, b, header, body)
-	if f != nil && f.code == "" {
-		return f.host
+	status, replied, reply, fault := r.request(ctx, b, header, body)
+	if fault != nil && fault.code == "" {
+		return fault.host
 	}
 	wall := time.Since(start)
 	var outcomes []job.Outcome
-	if code, _ := job.CodeOf(status); f != nil {
-		outcomes = slices.Repeat([]job.Outcome{f.outcome()}, len(b.Jobs))
+	if code, _ := job.CodeOf(status); fault != nil {
+		outcomes = slices.Repeat([]job.Outcome{fault.outcome()}, len(b.Jobs))
 	} else if code != job.CodeOK {
 		outcomes = slices.Repeat([]job.Outcome{r.outcomeOfReply(status, replied)}, len(b.Jobs))
 	} else {
@@ -232,13 +232,13 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outcome {
 	outcomes := make([]job.Outcome, 0, n)
 	var jobs followLines
-	var f *runFault
+	var fault *runFault
 	for l := range bytes.Lines(reply) {
 		l = bytes.TrimSuffix(l, []byte("\n"))
 		if rest, ok := cutFollow(l); ok {
 			if jobs.count() == r.options.MaxLines {
 				over := r.tooManyLines()
-				f = &over
+				fault = &over
 				break
 			}
 			jobs.add(rest, r.options.MaxLine)
@@ -249,7 +249,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		}
 		number, data, ok := status(bytes.TrimSuffix(l, []byte("\r")))
 		if !ok {
-			f = &runFault{code: codeBadResponse, text: fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
+			fault = &runFault{code: codeBadResponse, text: fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
 			break
 		}
 		o := r.outcomeOfReply(number, header)
@@ -257,14 +257,14 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		outcomes = append(outcomes, o)
 		jobs = followLines{}
 	}
-	if f == nil {
-		f = &runFault{code: codeNoResponse, text: fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}
+	if fault == nil {
+		fault = &runFault{code: codeNoResponse, text: fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(outcomes))}
 	}
 	if len(outcomes) > 0 { // lines after the last status belong to no job
 		outcomes[len(outcomes)-1].BadLines += jobs.count()
 	}
 	for len(outcomes) < n {
-		outcomes = append(outcomes, f.outcome())
+		outcomes = append(outcomes, fault.outcome())
 	}
 	return outcomes
 }

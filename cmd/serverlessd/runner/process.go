@@ -97,17 +97,17 @@ func (r *Runner) startProcess(ctx context.Context, k processKey, serial uint64) 
 		c.clear()
 		return nil, faultOf(codeContextFailed, err)
 	}
-	if _, f := c.step(ctx, c.interpreter.greeting(c), r.options.StartTimeout, 0); f != nil {
+	if _, fault := c.step(ctx, c.interpreter.greeting(c), r.options.StartTimeout, 0); fault != nil {
 		c.kill()
-		switch f.code {
+		switch fault.code {
 		case "":
-			return nil, f
+			return nil, fault
 		case codeTimeout:
-			f.text = fmt.Sprintf("the context was not ready after %v", r.options.StartTimeout)
+			fault.text = fmt.Sprintf("the context was not ready after %v", r.options.StartTimeout)
 		case codeContextDied:
-			f.text = "the context ended at its start" + f.text[len(diedReason):]
+			fault.text = "the context ended at its start" + fault.text[len(diedReason):]
 		}
-		return nil, &runFault{code: codeContextFailed, text: f.text}
+		return nil, &runFault{code: codeContextFailed, text: fault.text}
 	}
 	return c, nil
 }
@@ -165,8 +165,8 @@ const diedReason = "the context ended before the job did"
 // step sends a frame to a process and waits for the mark that ends the step. The step may
 // take at most limit and, unless cpu is 0, use at most cpu of processor time. After a fault the
 // process cannot be used again. A fault without a code means that ctx has ended.
-func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m stepResult, f *runFault) {
-	defer func() { c.unusable = c.unusable || f != nil }()
+func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (result stepResult, fault *runFault) {
+	defer func() { c.unusable = c.unusable || fault != nil }()
 	deadline := time.Now().Add(limit)
 	meter := c.process.Meter()
 	check := time.NewTimer(limit)
@@ -181,31 +181,31 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 	stop()
 	for {
 		select {
-		case m = <-c.output.results:
-			return m, m.fault
+		case result = <-c.output.results:
+			return result, result.fault
 		case <-c.process.Ended():
 			select {
-			case m = <-c.output.results:
-				if m.fault != nil {
-					return m, m.fault
+			case result = <-c.output.results:
+				if result.fault != nil {
+					return result, result.fault
 				}
 			default:
 			}
 			if bytes := c.excessMemory.Load(); bytes > 0 {
-				return m, &runFault{code: codeMemory, text: fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.MaxMemory)}
+				return result, &runFault{code: codeMemory, text: fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.MaxMemory)}
 			}
-			return m, &runFault{code: codeContextDied, text: diedReason + c.cause()}
+			return result, &runFault{code: codeContextDied, text: diedReason + c.cause()}
 		case <-ctx.Done():
-			return m, &runFault{}
+			return result, &runFault{}
 		case <-check.C:
 			left := time.Until(deadline)
 			if left <= 0 {
-				return m, &runFault{code: codeTimeout, text: fmt.Sprintf("it took longer than %v", limit)}
+				return result, &runFault{code: codeTimeout, text: fmt.Sprintf("it took longer than %v", limit)}
 			}
 			used := time.Duration(0)
 			if cpu > 0 {
 				if used = meter.Used(); used >= cpu {
-					return m, &runFault{code: codeCPU, text: fmt.Sprintf("it used more than %v of processor time", cpu)}
+					return result, &runFault{code: codeCPU, text: fmt.Sprintf("it used more than %v of processor time", cpu)}
 				}
 			}
 			check.Reset(nextCheck(left, cpu-used))
@@ -245,16 +245,16 @@ func (c *handlerProcess) hook(ctx context.Context, name, source string, limit, c
 		return nil
 	}
 	c.forgetErrors()
-	m, f := c.step(ctx, c.interpreter.hook(c, source), limit, cpu)
-	if f != nil {
-		if f.code != "" {
-			f.text = name + ": " + f.text
+	result, fault := c.step(ctx, c.interpreter.hook(c, source), limit, cpu)
+	if fault != nil {
+		if fault.code != "" {
+			fault.text = name + ": " + fault.text
 		}
-		return f
+		return fault
 	}
-	if status, data := c.interpreter.status(m.number); status != 200 {
-		if len(m.data) > 0 {
-			data = string(m.data)
+	if status, data := c.interpreter.status(result.number); status != 200 {
+		if len(result.data) > 0 {
+			data = string(result.data)
 		}
 		return &runFault{code: codeBeforeFailed, text: name + ": " + data}
 	}
@@ -263,21 +263,21 @@ func (c *handlerProcess) hook(ctx context.Context, name, source string, limit, c
 
 // run runs a job, whose frame task has returned. After a fault the process cannot be used
 // again. A fault without a code means that ctx has ended.
-func (c *handlerProcess) run(ctx context.Context, b Batch, j Job, frame []byte) (o job.Outcome, f *runFault) {
+func (c *handlerProcess) run(ctx context.Context, b Batch, j Job, frame []byte) (o job.Outcome, fault *runFault) {
 	start := time.Now()
 	c.forgetErrors()
-	m, f := c.step(ctx, frame, c.runner.timeout(b.Handler), c.runner.cpu(b.Handler))
+	result, fault := c.step(ctx, frame, c.runner.timeout(b.Handler), c.runner.cpu(b.Handler))
 	c.jobs++
-	if f != nil {
-		o = f.outcome()
+	if fault != nil {
+		o = fault.outcome()
 	} else {
-		o = c.outcome(&m)
+		o = c.outcome(&result)
 	}
 	o.Wall = time.Since(start)
 	if code, _ := job.CodeOf(o.Status); code != job.CodeOK || j.Tries > 1 {
 		o.Stderr = c.errors()
 	}
-	return o, f
+	return o, fault
 }
 
 // forgetErrors drops what earlier steps have printed to standard error. It is not called before the
@@ -295,45 +295,45 @@ func (c *handlerProcess) errors() []byte {
 	return c.output.errors()
 }
 
-func (c *handlerProcess) outcome(m *stepResult) job.Outcome {
-	status, data := c.interpreter.status(m.number)
-	o := job.Outcome{Status: status, Data: m.data, Lines: m.lines, BadLines: m.badLines}
+func (c *handlerProcess) outcome(result *stepResult) job.Outcome {
+	status, data := c.interpreter.status(result.number)
+	o := job.Outcome{Status: status, Data: result.data, Lines: result.lines, BadLines: result.badLines}
 	if len(o.Data) == 0 {
 		o.Data = []byte(data)
 	}
-	if m.statusLine != nil {
-		o.Status, o.Data = m.statusLine.status, m.statusLine.data
+	if result.statusLine != nil {
+		o.Status, o.Data = result.statusLine.status, result.statusLine.data
 	}
 	return o
 }
 
 // runInProcess runs a batch in a process.
 func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
-	c, f := r.pool.acquire(ctx, processKeyOf(b.Client, b.Handler))
-	if f != nil {
-		if f.code != "" {
-			b.failAll(f.outcome(), to)
+	process, fault := r.pool.acquire(ctx, processKeyOf(b.Client, b.Handler))
+	if fault != nil {
+		if fault.code != "" {
+			b.failAll(fault.outcome(), to)
 		}
-		return f.host
+		return fault.host
 	}
-	defer r.pool.release(c)
-	h := b.Handler
-	timeout, cpu := r.timeout(h), r.cpu(h)
-	if !c.beforesRun[h.Before] {
-		if f = c.hook(ctx, "before", h.Before, r.options.StartTimeout, 0); f != nil {
-			c.unusable = true
+	defer r.pool.release(process)
+	handler := b.Handler
+	timeout, cpu := r.timeout(handler), r.cpu(handler)
+	if !process.beforesRun[handler.Before] {
+		if fault = process.hook(ctx, "before", handler.Before, r.options.StartTimeout, 0); fault != nil {
+			process.unusable = true
 		} else {
-			c.beforesRun[h.Before] = true
+			process.beforesRun[handler.Before] = true
 		}
 	}
-	if f == nil {
-		f = c.hook(ctx, "beforeEach", h.BeforeEach, timeout, cpu)
+	if fault == nil {
+		fault = process.hook(ctx, "beforeEach", handler.BeforeEach, timeout, cpu)
 	}
-	if f != nil {
-		if f.code != "" {
-			f.code = codeBeforeFailed
-			o := f.outcome()
-			o.Stderr = c.errors()
+	if fault != nil {
+		if fault.code != "" {
+			fault.code = codeBeforeFailed
+			o := fault.outcome()
+			o.Stderr = process.errors()
 			b.failAll(o, to)
 		}
 		return nil
@@ -342,32 +342,32 @@ func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 		if !b.mayBegin(ctx, i) {
 			break
 		}
-		frame, err := c.interpreter.task(c, b, j)
+		frame, err := process.interpreter.task(process, b, j)
 		var o job.Outcome
 		if err != nil {
-			c.unusable = true
-			f = faultOf(codeContextFailed, err)
-			o = f.outcome()
+			process.unusable = true
+			fault = faultOf(codeContextFailed, err)
+			o = fault.outcome()
 		}
-		if f == nil || f.code != "" {
+		if fault == nil || fault.code != "" {
 			to.Started(i)
 		}
-		if f == nil {
-			o, f = c.run(ctx, b, j, frame)
+		if fault == nil {
+			o, fault = process.run(ctx, b, j, frame)
 		}
-		if f != nil && f.code == "" {
-			return f.host
+		if fault != nil && fault.code == "" {
+			return fault.host
 		}
-		if f != nil {
-			c.kill() // the process ends before the job is reported, because the job may then run again
+		if fault != nil {
+			process.kill() // the process ends before the job is reported, because the job may then run again
 		}
 		to.Ended(i, o)
-		if f != nil {
+		if fault != nil {
 			return nil
 		}
 	}
-	if f := c.hook(ctx, "afterEach", h.AfterEach, timeout, cpu); f != nil && f.code != "" {
-		c.output.log.Warn().Str("type", b.Type).Str("reason", f.text).Msg("afterEach failed")
+	if fault := process.hook(ctx, "afterEach", handler.AfterEach, timeout, cpu); fault != nil && fault.code != "" {
+		process.output.log.Warn().Str("type", b.Type).Str("reason", fault.text).Msg("afterEach failed")
 	}
 	return nil
 }

@@ -49,9 +49,9 @@ type clock struct {
 // When the clock is read for the first time, only a note in the store says until when it has run
 // evenly. The note is believed if it is at most an hour old.
 func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
-	c := &t.store.clock
+	clock := &t.store.clock
 	t.store.mu.Lock()
-	looked := c.known
+	looked := clock.known
 	t.store.mu.Unlock()
 	noted := make(map[string]int64) // in milliseconds; times are since 1970
 	if !looked {
@@ -67,48 +67,48 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 		}
 	}
 	sinceEpoch := time.Duration(t.now.UnixNano())
-	ahead, aheadOfBoot := sinceEpoch-t.monotonic, sinceEpoch-c.sinceBoot()
+	ahead, aheadOfBoot := sinceEpoch-t.monotonic, sinceEpoch-clock.sinceBoot()
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	switch {
-	case !c.known:
+	case !clock.known:
 		var credit time.Duration
 		if t.now.Sub(time.UnixMilli(noted["clock"])).Abs() <= settleTime {
 			credit = settleTime
 		}
-		c.evenSince, c.aheadSince = t.monotonic-credit, t.monotonic
-		c.behind, c.behindUntil = time.Duration(noted["behind"])*time.Millisecond, time.UnixMilli(noted["behind_until"])
-		if back := max(c.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); back > maxJitter { // the clock was set back while no daemon was watching
-			c.behind, c.behindUntil = max(0, c.behind-back), t.now
+		clock.evenSince, clock.aheadSince = t.monotonic-credit, t.monotonic
+		clock.behind, clock.behindUntil = time.Duration(noted["behind"])*time.Millisecond, time.UnixMilli(noted["behind_until"])
+		if back := max(clock.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); back > maxJitter { // the clock was set back while no daemon was watching
+			clock.behind, clock.behindUntil = max(0, clock.behind-back), t.now
 		}
-		c.setBacks++
-	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
-		if ahead < c.ahead {
-			c.setBacks++
-			c.searchedTo = rowPosition{}
+		clock.setBacks++
+	case (ahead - clock.ahead).Abs() > max(ttl/4, maxJitter):
+		if ahead < clock.ahead {
+			clock.setBacks++
+			clock.searchedTo = rowPosition{}
 		}
-		if set := aheadOfBoot - c.aheadOfBoot; set.Abs() > maxJitter {
-			c.behind, c.behindUntil = max(0, c.behind+set), t.now
+		if set := aheadOfBoot - clock.aheadOfBoot; set.Abs() > maxJitter {
+			clock.behind, clock.behindUntil = max(0, clock.behind+set), t.now
 		}
-		c.evenSince, c.aheadSince = t.monotonic, t.monotonic
+		clock.evenSince, clock.aheadSince = t.monotonic, t.monotonic
 	}
-	c.known, c.ahead, c.aheadOfBoot = true, ahead, aheadOfBoot
-	if t.monotonic-c.evenSince >= settleTime && (c.noteWritten == 0 || t.monotonic-c.noteWritten >= noteEvery) {
-		c.noteWritten = t.monotonic
+	clock.known, clock.ahead, clock.aheadOfBoot = true, ahead, aheadOfBoot
+	if t.monotonic-clock.evenSince >= settleTime && (clock.noteWritten == 0 || t.monotonic-clock.noteWritten >= noteEvery) {
+		clock.noteWritten = t.monotonic
 		t.put("sq_meta", "name", "value", "clock", t.now.UnixMilli())
 	}
-	if t.now.Sub(c.behindUntil).Abs() < noteEvery { // the clock is considered even for this long, because a transaction may fail
-		t.put("sq_meta", "name", "value", "behind", c.behind.Milliseconds())
-		t.put("sq_meta", "name", "value", "behind_until", c.behindUntil.UnixMilli())
-		if t.monotonic-c.evenSince < noteEvery { // a note from before the clock was set no longer holds
+	if t.now.Sub(clock.behindUntil).Abs() < noteEvery { // the clock is considered even for this long, because a transaction may fail
+		t.put("sq_meta", "name", "value", "behind", clock.behind.Milliseconds())
+		t.put("sq_meta", "name", "value", "behind_until", clock.behindUntil.UnixMilli())
+		if t.monotonic-clock.evenSince < noteEvery { // a note from before the clock was set no longer holds
 			t.put("sq_meta", "name", "value", "clock", int64(0))
 		}
 	}
 	switch {
-	case t.monotonic-c.evenSince < min(long, settleTime):
+	case t.monotonic-clock.evenSince < min(long, settleTime):
 		return time.Time{}, nil
-	case t.now.Sub(c.behindUntil) < long:
-		return t.now.Add(-c.behind), nil
+	case t.now.Sub(clock.behindUntil) < long:
+		return t.now.Add(-clock.behind), nil
 	}
 	return t.now, nil
 }

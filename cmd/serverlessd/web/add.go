@@ -62,58 +62,58 @@ func (s *Web) add(r *request) error {
 	if err != nil {
 		return err
 	}
-	a, receipt, err := s.addLines(r, due, delay, keyReq)
+	added, receipt, err := s.addLines(r, due, delay, keyReq)
 	if err != nil {
 		return err
 	}
 	switch {
-	case wait == "" || a.Count == 0 && keyReq == nil:
+	case wait == "" || added.Count == 0 && keyReq == nil:
 	case keyReq != nil:
-		a.Stored = new(bool)
-		*a.Stored = true
+		added.Stored = new(bool)
+		*added.Stored = true
 	default:
 		door.AllowLongAnswer(r.w)
 		ctx, cancel := context.WithTimeout(r.Context(), storedWait)
 		defer cancel()
 		err := s.queue.Stored(ctx, receipt)
 		stored := err == nil
-		if a.Stored = &stored; errors.Is(err, journal.ErrSetAside) {
-			a.Reason = err.Error()
+		if added.Stored = &stored; errors.Is(err, journal.ErrSetAside) {
+			added.Reason = err.Error()
 		}
 	}
-	return answer(r.w, a.status, a)
+	return answer(r.w, added.status, added)
 }
 
 // addLines reads a body and adds its lines, to the journal or, with keys, to the store.
-func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (a addReply, receipt journal.Receipt, err error) {
+func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (added addReply, receipt journal.Receipt, err error) {
 	body, releaseBuffer, err := s.read(r)
 	if err != nil {
-		return a, receipt, err
+		return added, receipt, err
 	}
 	defer releaseBuffer()
 	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, checkType: r.covers}
 	if err := p.parse(body); err != nil {
-		return a, receipt, err
+		return added, receipt, err
 	}
-	a = addReply{OK: true, Count: p.count, IDs: idListJSON("[]"), status: http.StatusOK}
+	added = addReply{OK: true, Count: p.count, IDs: idListJSON("[]"), status: http.StatusOK}
 	for i := range p.batches {
 		p.batches[i].Due, p.batches[i].Delay = due, delay
 		if s.queue.IsUnhandled(p.batches[i].Jobtype) {
-			a.Handlers = new(int)
+			added.Handlers = new(int)
 		}
 	}
 	switch {
 	case p.count == 0:
 	case keyReq != nil:
-		err = s.addUnique(r, &p, keyReq, &a)
+		err = s.addUnique(r, &p, keyReq, &added)
 	default:
-		receipt, err = s.append(r, &p, &a)
+		receipt, err = s.append(r, &p, &added)
 	}
-	return a, receipt, err
+	return added, receipt, err
 }
 
 // append adds lines to the journal.
-func (s *Web) append(r *request, p *parser, a *addReply) (receipt journal.Receipt, err error) {
+func (s *Web) append(r *request, p *parser, added *addReply) (receipt journal.Receipt, err error) {
 	receipt, err = s.queue.Add(r.Context(), p.batches)
 	if err != nil && r.Context().Err() != nil {
 		return receipt, unavailable("journal_failed", "the disk took too long: the lines may have been accepted, or not")
@@ -121,13 +121,13 @@ func (s *Web) append(r *request, p *parser, a *addReply) (receipt journal.Receip
 	if err != nil {
 		return receipt, err
 	}
-	a.IDs = make(idListJSON, 0, p.count*idSize+1)
+	added.IDs = make(idListJSON, 0, p.count*idSize+1)
 	for i, first := range receipt.First {
 		for n := range p.batches[i].Lines {
-			a.IDs.add(first.Add(n))
+			added.IDs.add(first.Add(n))
 		}
 	}
-	a.IDs.close()
+	added.IDs.close()
 	return receipt, nil
 }
 

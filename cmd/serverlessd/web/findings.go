@@ -36,9 +36,9 @@ type endHistory struct {
 }
 
 // find returns the findings, the worst first.
-func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
+func (p *endHistory) find(snapshot *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, now time.Time) finding.List {
 	latest := endSample{at: now}
-	for code, n := range l.Ended {
+	for code, n := range snapshot.Ended {
 		if code == "retry" {
 			continue
 		}
@@ -51,18 +51,18 @@ func (p *endHistory) find(l *engine.Snapshot, handlers map[string]*job.Handler, 
 	}
 	p.samples = append(p.samples, latest)
 	earliest := p.samples[0]
-	return p.tracker.Update(findFindings(l, handlers, unready, opt, latest.total-earliest.total, latest.failed-earliest.failed, now.Sub(earliest.at)), now)
+	return p.tracker.Update(findFindings(snapshot, handlers, unready, opt, latest.total-earliest.total, latest.failed-earliest.failed, now.Sub(earliest.at)), now)
 }
 
 // findFindings returns the current findings. ended counts the runs that ended in the last period.
 // bad counts those of them that did not succeed.
-func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Conditions {
+func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Conditions {
 	found := finding.Conditions{}
 	daemon := func(severity, cause, text, advice string) {
 		found.Add(severity, "daemon", "daemon", cause, text, advice)
 	}
 	hasStoreFault := false
-	for i, s := range l.Stores {
+	for i, s := range snapshot.Stores {
 		if s.Refuses == "" {
 			continue
 		}
@@ -76,23 +76,23 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 		}
 		found.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
 	}
-	if l.Broker != nil {
-		daemon(api.Severe, "broker_away", "the broker is away: "+l.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
+	if snapshot.Broker != nil {
+		daemon(api.Severe, "broker_away", "the broker is away: "+snapshot.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
 	} else if unready != nil && !hasStoreFault {
 		daemon(api.Severe, "not_ready", "is not ready: "+unready.Error(), "GET /readyz shows when it is over.")
 	}
-	if l.Imbalance != 0 {
-		daemon(api.Severe, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", l.Imbalance), "This is a bug.")
+	if snapshot.Imbalance != 0 {
+		daemon(api.Severe, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", snapshot.Imbalance), "This is a bug.")
 	}
-	if !l.HandsOut {
+	if !snapshot.HandsOut {
 		daemon(api.Warning, "paused", "hands out no jobs", "It was stopped. It still accepts jobs, and other daemons run them. POST /start resumes it.")
 	}
 	var sum store.Counts
 	failing := false
-	for _, jobtype := range slices.Sorted(maps.Keys(l.Types)) {
-		c := l.Types[jobtype]
+	for _, jobtype := range slices.Sorted(maps.Keys(snapshot.Types)) {
+		c := snapshot.Types[jobtype]
 		sum.Add(&c)
-		if c.Waiting > 0 && handlers[jobtype] == nil && !l.HandlersUnread {
+		if c.Waiting > 0 && handlers[jobtype] == nil && !snapshot.HandlersUnread {
 			client, typ, _ := strings.Cut(jobtype, "-")
 			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Its jobs run once it has one: POST /%s/handler/add/%s", client, typ))
 		}
@@ -107,21 +107,21 @@ func findFindings(l *engine.Snapshot, handlers map[string]*job.Handler, unready 
 	journal := func(severity, cause, text, advice string) {
 		found.Add(severity, "journal", "journal", cause, text, advice)
 	}
-	if n := l.Journal.Failures; n > 0 {
+	if n := snapshot.Journal.Failures; n > 0 {
 		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Check its disk and the log.")
 	}
 	if sum.SetAside > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d jobs were set aside, which no store would accept", sum.SetAside), "GET /aside shows why, POST /put-back?all=true tries again.")
-	} else if n := l.Journal.AsideFiles; n > 0 {
+	} else if n := snapshot.Journal.AsideFiles; n > 0 {
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
-	if age := time.Duration(l.Journal.Age); age > maxBehind {
-		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", l.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once a store has them.")
+	if age := time.Duration(snapshot.Journal.Age); age > maxBehind {
+		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", snapshot.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once a store has them.")
 	}
-	if n, limit := l.Journal.Bytes, opt.JournalMax; limit > 0 && n*100 >= limit*nearPercent {
+	if n, limit := snapshot.Journal.Bytes, opt.JournalMax; limit > 0 && n*100 >= limit*nearPercent {
 		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/limit), "Beyond it, new jobs are refused.")
 	}
-	if opt.Concurrency > 0 && l.Batches >= opt.Concurrency && sum.Waiting > 0 {
+	if opt.Concurrency > 0 && snapshot.Batches >= opt.Concurrency && sum.Waiting > 0 {
 		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.JobsWaiting(sum.Waiting)),
 			finding.DrainTime(sum.Waiting, float64(ended)/max(window.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
 	}

@@ -67,11 +67,11 @@ type snapshot struct {
 }
 
 // renew takes a snapshot of the daemon if the last one is too old. The caller holds l.mu.
-func (s *Web) renew(l *snapshotCache) {
-	if now := time.Now(); now.Sub(l.takenAt) >= maxSnapshotAge {
-		l.takenAt = now
-		l.engine, l.handlers = s.queue.Snapshot(), s.queue.Handlers()
-		l.findings = l.endHistory.find(l.engine, l.handlers, s.queue.Health(), &s.opt, now)
+func (s *Web) renew(cache *snapshotCache) {
+	if now := time.Now(); now.Sub(cache.takenAt) >= maxSnapshotAge {
+		cache.takenAt = now
+		cache.engine, cache.handlers = s.queue.Snapshot(), s.queue.Handlers()
+		cache.findings = cache.endHistory.find(cache.engine, cache.handlers, s.queue.Health(), &s.opt, now)
 	}
 }
 
@@ -80,10 +80,10 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
 	s.renew(&s.snapshots)
-	l := s.snapshots.engine
-	sum := store.Total(l.Types)
-	m.Submitted, m.Queued, m.Running = uint64(l.Added), uint64(sum.Waiting), uint64(sum.Running)
-	for code, n := range l.Ended {
+	snapshot := s.snapshots.engine
+	sum := store.Total(snapshot.Types)
+	m.Submitted, m.Queued, m.Running = uint64(snapshot.Added), uint64(sum.Waiting), uint64(sum.Running)
+	for code, n := range snapshot.Ended {
 		switch code {
 		case "ok", "failed", "abandoned":
 			m.Ended += uint64(n)
@@ -92,7 +92,7 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 			m.Failed += uint64(n)
 		}
 	}
-	return m, l.Times, l.Types != nil
+	return m, snapshot.Times, snapshot.Types != nil
 }
 
 // moments answers with the values of the last minutes, for the plots.
@@ -152,9 +152,9 @@ func (s *Web) stats(r *request) error {
 	}
 	s.snapshots.mu.Lock()
 	s.renew(&s.snapshots)
-	l := s.snapshots.snapshot
+	snapshot := s.snapshots.snapshot
 	s.snapshots.mu.Unlock()
-	text, err := s.replyCache.Get(l.engine, key, func() ([]byte, error) { return json.Marshal(l.show(key)) })
+	text, err := s.replyCache.Get(snapshot.engine, key, func() ([]byte, error) { return json.Marshal(snapshot.show(key)) })
 	if err != nil {
 		return err
 	}
@@ -166,20 +166,20 @@ func (s *Web) stats(r *request) error {
 
 // show returns the part of the snapshot that the answer to a request with this key contains.
 func (s *snapshot) show(key snapshotKey) *snapshotView {
-	l, found := s.engine, s.findings.Select(finding.Query{Visible: visibleTo(key.grant), Fold: true}, maxFolded)
-	out := &snapshotView{Snapshot: l, Types: []typeView{}, Findings: found.Items, Severities: found.Counts}
-	if l.Types != nil {
-		sum := store.Total(l.Types)
-		out.Ledger, out.CountedMS = &sum, time.Since(l.Counted).Milliseconds()
+	snapshot, found := s.engine, s.findings.Select(finding.Query{Visible: visibleTo(key.grant), Fold: true}, maxFolded)
+	out := &snapshotView{Snapshot: snapshot, Types: []typeView{}, Findings: found.Items, Severities: found.Counts}
+	if snapshot.Types != nil {
+		sum := store.Total(snapshot.Types)
+		out.Ledger, out.CountedMS = &sum, time.Since(snapshot.Counted).Milliseconds()
 	}
-	out.addTypes(key, l, s.handlers)
+	out.addTypes(key, snapshot, s.handlers)
 	return out
 }
 
 // addTypes adds the types that the token covers and whose names contain the part. These are
 // the types with a handler or with jobs; those that need an operator most come first.
-func (out *snapshotView) addTypes(key snapshotKey, l *engine.Snapshot, handlers map[string]*job.Handler) {
-	types := maps.Clone(l.Types)
+func (out *snapshotView) addTypes(key snapshotKey, snapshot *engine.Snapshot, handlers map[string]*job.Handler) {
+	types := maps.Clone(snapshot.Types)
 	if types == nil {
 		types = make(map[string]store.Counts)
 	}
@@ -197,7 +197,7 @@ func (out *snapshotView) addTypes(key snapshotKey, l *engine.Snapshot, handlers 
 		switch {
 		case h != nil:
 			t.Lang = &h.Lang
-		case l.HandlersUnread:
+		case snapshot.HandlersUnread:
 			t.Lang = new(string)
 		}
 		out.Types = append(out.Types, t)

@@ -37,33 +37,33 @@ func (r *request) unique() (*keyRequest, error) {
 		}
 		return nil, nil
 	}
-	a := &keyRequest{key: r.query.Get("key")}
-	if n := len(a.key); n == 0 || n > unique.MaxKey {
+	keyReq := &keyRequest{key: r.query.Get("key")}
+	if n := len(keyReq.key); n == 0 || n > unique.MaxKey {
 		return nil, invalid("key", "key has %d bytes: must be from 1 to %d", n, unique.MaxKey)
 	}
 	var ok bool
 	if name := r.query.Get("while"); r.query.Has("while") {
-		if a.Period, ok = unique.ParsePeriod(name); !ok {
+		if keyReq.Period, ok = unique.ParsePeriod(name); !ok {
 			return nil, invalid("while", "while=%.40q: must be waiting, live or window", name)
 		}
 	}
 	if name := r.query.Get("mode"); r.query.Has("mode") {
-		if a.Mode, ok = unique.ParseMode(name); !ok {
+		if keyReq.Mode, ok = unique.ParseMode(name); !ok {
 			return nil, invalid("mode", "mode=%.40q: must be keep, replace or extend", name)
 		}
 	}
 	var err, err2 error
-	a.Window, err = r.milliseconds("for_ms")
-	a.Max, err2 = r.milliseconds("max_ms")
+	keyReq.Window, err = r.milliseconds("for_ms")
+	keyReq.Max, err2 = r.milliseconds("max_ms")
 	if err = errors.Join(err, err2); err != nil {
 		return nil, err
 	}
-	if field, lacks, reason := a.Check(); lacks {
+	if field, lacks, reason := keyReq.Check(); lacks {
 		return nil, missing(field, "%s %s", field, reason)
 	} else if field != "" {
 		return nil, invalid(field, "%s %s", field, reason)
 	}
-	return a, nil
+	return keyReq, nil
 }
 
 // milliseconds returns a query parameter that is a number of milliseconds, or 0 if it is absent.
@@ -79,7 +79,7 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 }
 
 // addUnique adds lines with unique keys.
-func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, a *addReply) error {
+func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, added *addReply) error {
 	own := keyReq.key == payloadKey
 	switch {
 	case p.count > 1 && !own:
@@ -103,27 +103,27 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, a *addReply) 
 	} else if err != nil {
 		return err
 	}
-	a.Count, a.status = 0, http.StatusOK
-	a.IDs = make(idListJSON, 0, len(shared)*idSize+1)
+	added.Count, added.status = 0, http.StatusOK
+	added.IDs = make(idListJSON, 0, len(shared)*idSize+1)
 	how := make([]*string, len(shared))
 	for i, one := range shared {
-		a.IDs.add(one.ID)
+		added.IDs.add(one.ID)
 		if one.Made() {
-			a.Count++
+			added.Count++
 		}
 		if how[i] = &shared[i].Outcome; one.Outcome == "" {
-			how[i], a.status = nil, http.StatusCreated
+			how[i], added.status = nil, http.StatusCreated
 		}
 	}
-	a.IDs.close()
+	added.IDs.close()
 	switch {
 	case len(shared) > 1:
-		a.Unique = how
+		added.Unique = how
 	case how[0] != nil:
-		a.Unique = *how[0]
+		added.Unique = *how[0]
 	}
 	if len(shared) == 1 {
-		a.ID = shared[0].ID
+		added.ID = shared[0].ID
 	}
 	return nil
 }

@@ -134,14 +134,14 @@ func (s *Memory) lock() (func(), error) {
 }
 
 // Accept implements store.Store.
-func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit int) (p store.Page, err error) {
+func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit int) (page store.Page, err error) {
 	unlock, err := s.lock()
 	if err != nil {
-		return p, err
+		return page, err
 	}
 	defer unlock()
 	if o := s.table.owners[s.token]; o == nil || o.IsSettling {
-		return p, store.ErrFenced
+		return page, store.ErrFenced
 	}
 	if limit <= 0 {
 		limit = 1000
@@ -160,21 +160,21 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 		truncated[want.Target] = len(rows) >= most
 		rows = rows[:min(limit, len(rows))]
 		slices.SortStableFunc(rows, func(a, b store.Row) int { return cmp.Compare(b.Priority, a.Priority) })
-		p.Rows = append(p.Rows, rows[:min(most, len(rows))]...)
+		page.Rows = append(page.Rows, rows[:min(most, len(rows))]...)
 	}
-	slices.SortFunc(p.Rows, byID)
-	for _, row := range p.Rows[min(limit, len(p.Rows)):] {
+	slices.SortFunc(page.Rows, byID)
+	for _, row := range page.Rows[min(limit, len(page.Rows)):] {
 		truncated[row.Target] = true
 	}
-	p.Rows = p.Rows[:min(limit, len(p.Rows))]
+	page.Rows = page.Rows[:min(limit, len(page.Rows))]
 	for _, want := range wants {
 		if truncated[want.Target] {
-			p.MoreTargets = append(p.MoreTargets, want.Target)
+			page.MoreTargets = append(page.MoreTargets, want.Target)
 		}
 	}
 	for _, want := range wants {
-		for i := range p.Rows {
-			row := &p.Rows[i]
+		for i := range page.Rows {
+			row := &page.Rows[i]
 			if _, claimed := s.table.claims[row.ID]; row.Target == want.Target && want.MaxBegin > 0 {
 				if want.MaxBegin--; !claimed {
 					row.StartedAt = s.table.Now().Unix()
@@ -182,13 +182,13 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 			}
 		}
 	}
-	for _, row := range p.Rows {
+	for _, row := range page.Rows {
 		s.accept(row.ID, false)
 		if row.StartedAt != 0 {
 			s.table.rows[row.ID].Status, s.table.rows[row.ID].TimeStarted = store.Running, row.StartedAt
 		}
 	}
-	return p, nil
+	return page, nil
 }
 
 func (s *Memory) accept(id int64, manual bool) {
