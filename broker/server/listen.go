@@ -207,7 +207,7 @@ func (s *Server) refuseConn(l *listener, nc net.Conn) {
 	if err != nil {
 		return
 	}
-	_, _ = poll.Send(fd, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, and no more are allowed (max-conns)", s.maxConns), nil))
+	_, _ = poll.Send(fd, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("the limit of %d open connections is reached (max-conns)", s.maxConns), nil))
 	// Read what has arrived: with unread input, a close would reset the connection before the
 	// peer has read the reason.
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
