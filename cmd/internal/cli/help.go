@@ -68,7 +68,7 @@ type Topic struct {
 // list these flags in its own help.
 const flagsTopic = "flags"
 
-const flagsShort = "Flags that all commands accept"
+const flagsShort = "Flags that all commands take"
 
 // topicAnnotation and a topic's name are the key of a command's annotation that holds the topic.
 const topicAnnotation = "topic "
