@@ -490,6 +490,28 @@ func TestBrokerLimits(t *testing.T) {
 	}
 }
 
+// TestLongJobAtRestartedBroker: a job whose argument did not fit into a frame of the broker is for
+// Gloom workers again once the broker has been restarted with longer frames.
+func TestLongJobAtRestartedBroker(t *testing.T) {
+	t.Parallel()
+	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
+	c := start(t, brokerFlags(b)...).client(t, jsonType)
+	id := c.enqueue(fmt.Sprintf(`{"name":"long","argument":{"a":%q}}`, strings.Repeat("a", 100<<10)))
+	eventually(t, "the broker has the job for the master's own workers", func() bool {
+		r, err := http.Get("http://" + b.HTTPAddr().String() + "/v1/jobs/" + id)
+		if err != nil {
+			return false
+		}
+		return r.Body.Close() == nil && r.StatusCode == 200
+	})
+	startGloomWorker(t, b.WorkerAddr().String(), "jq.long", func(context.Context, *gloom.Job) (any, error) { return "done", nil })
+	b.Close()
+	startShared(t, b)
+	if got := c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).decode()["status"]; got != "done" {
+		t.Fatalf("the job is %v", got)
+	}
+}
+
 // TestScrapesDoNotListGroups: frequent scrapes of the metrics, which need no token, do not make the
 // broker list its groups each time.
 func TestScrapesDoNotListGroups(t *testing.T) {

@@ -81,12 +81,13 @@ func (m *machine) finishLoad() {
 }
 
 // forgetSubmissions is called when the connection to the broker is lost or new. The broker may have
-// no jobs, so submitSlice then submits all of them.
+// no jobs, so submitSlice then submits all of them. It may also be another broker, or have been
+// restarted with longer frames.
 func (m *machine) forgetSubmissions() {
 	m.linked, m.runsRestored, m.allSubmitted, m.runsExpected, m.submitIndex, m.relinkStart, m.rejected = false, false, false, 0, 0, m.wallTime, nil
 	for _, p := range m.bySeq {
 		if r := p.rec; r != nil {
-			r.submitted = false
+			r.submitted, r.tooLong = false, false
 			if u := r.currentRun(); u != nil {
 				u.brokerJob = nil
 			}
