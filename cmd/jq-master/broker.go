@@ -64,7 +64,9 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		case gloom.EventLost:
 			closeLost()
 		case gloom.EventGivenUp:
-			log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses the connection, and it is not tried again")
+			if side == link.SubmitterSide { // master logs what workers' connections are refused for
+				log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses the connection; trying again")
+			}
 		case gloom.EventFailed:
 			if !failing.Swap(true) { // once in an outage, not once in an attempt
 				log.Warn().Err(n.Err).Str("broker", config.SubmitAddr).Msg("the broker cannot be reached: no job is handed out until an attempt succeeds; is --broker right?")

@@ -25,6 +25,7 @@ import (
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
+	"gloom/wire"
 )
 
 // startShared starts a broker outside the master. It takes over the addresses of an earlier broker,
@@ -509,6 +510,25 @@ func TestLongJobAtRestartedBroker(t *testing.T) {
 	startShared(t, b)
 	if got := c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).decode()["status"]; got != "done" {
 		t.Fatalf("the job is %v", got)
+	}
+}
+
+// TestRefusedWorkersAreLoggedOnce: while a broker refuses what a worker needs, /readyz says why, and
+// the log says so once in ten seconds, not at each attempt.
+func TestRefusedWorkersAreLoggedOnce(t *testing.T) {
+	t.Parallel()
+	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxPrefetch = 2 })
+	d := start(t, brokerFlags(b)...)
+	c := d.client(t, jsonType)
+	c.register(`{"name":"w","max_jobs":3,"url":"http://127.0.0.1:1/"}`)
+	eventually(t, "the broker has refused the worker several times", func() bool {
+		return b.Hub().Stats().Errors[wire.InvalidValue] >= 4
+	})
+	if got := c.do("GET", "/readyz", ""); got.status != 503 || !strings.Contains(got.text, "prefetch") {
+		t.Errorf("/readyz answers %d %s", got.status, got.text)
+	}
+	if n := strings.Count(d.Log.String(), "the broker refuses"); n != 1 {
+		t.Errorf("the log says %d times that the broker refuses the worker", n)
 	}
 }
 

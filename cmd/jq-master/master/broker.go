@@ -54,6 +54,7 @@ type brokerConn struct {
 	runCommand        func(f func(c *machine))
 	log               zerolog.Logger
 	sampledLog        zerolog.Logger // for what happens again and again: a broker at a limit refuses all jobs
+	sampledWorkerLog  zerolog.Logger // the same for workers, which neither hide jobs nor are hidden by them
 	submitter         *gloom.Submitter
 	ctx               context.Context
 	stop              context.CancelFunc
@@ -95,7 +96,9 @@ const maxPending = 1 << 16
 
 func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(m *machine)), log zerolog.Logger) (*brokerConn, error) {
 	l := &brokerConn{broker: b, runCommand: runCommand, log: log, runningTypePrefix: own, workers: make(map[job.ID][]*workerConn), pendingRuleDrops: make(map[string]int), outdated: make(chan struct{})}
-	l.sampledLog = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
+	for _, sampled := range []*zerolog.Logger{&l.sampledLog, &l.sampledWorkerLog} {
+		*sampled = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
+	}
 	l.wake = sync.NewCond(&l.mu)
 	l.markOutdated = sync.OnceFunc(func() { close(l.outdated) })
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -431,7 +434,7 @@ func (c *brokerConn) runWorker(id job.ID, p *workerConn) {
 		if err == nil || c.ctx.Err() != nil {
 			return
 		}
-		c.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker; trying again")
+		c.sampledWorkerLog.Error().Err(err).Stringer("worker", id).Msg("the broker refuses the connection of a worker such as this one; the master tries again and again, and logs this at most every ten seconds")
 		for w = nil; w == nil && c.sleep(resendPause); {
 			c.mu.Lock()
 			if p.removed || c.workers == nil {
