@@ -44,7 +44,7 @@ func TestTLS(t *testing.T) {
 	eventually(t, "jq-master takes jobs", func() bool { return c.do("GET", "/readyz", "").status == 200 })
 
 	nameless := caller(dir, dir)
-	nameless.TLSClientConfig.Certificates = nil
+	nameless.TLSClientConfig.GetClientCertificate = nil
 	for who, by := range map[string]*http.Transport{"no certificate": nameless, "another authority's": caller(dir, other)} {
 		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
 		if resp, err := by.RoundTrip(r); err == nil {
