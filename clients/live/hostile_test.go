@@ -271,7 +271,7 @@ func nonsenseToSubmitter(w *world) {
 		frame := p.skipTo("submit")
 		name := id(frame)
 		for _, f := range []string{
-			`{"moons":4}`, `{"action":"dance","id":1}`, deepest, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
+			`{"moons":4}`, `{"action":"dance","id":1}`, deepest, `{"id":"nobody's","body":{"\u0000":1}}`, `{"id":"nobody's","body":"\ud800"}`, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
 			fmt.Sprintf(`{"later":true,"ok":true,"id":%q}`, name), fmt.Sprintf(`{"id":%q,"progress":1}`, name),
 			`{"error":"job_failed","reason":"of another","id":"nobody's"}`,
 			fmt.Sprintf(` { "more" : [ ] , "body" : "well" , "id" : %q } `, name),

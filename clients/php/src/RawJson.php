@@ -20,7 +20,16 @@ final class RawJson implements \Stringable
     /** Takes the text of one JSON value; throws \JsonException if it is not JSON. */
     public static function of(string $json): self
     {
-        self::decode($json, true);
+        try {
+            self::decode($json);
+        } catch (\JsonException $e) {
+            if (!in_array($e->getCode(), [JSON_ERROR_UTF16, JSON_ERROR_INVALID_PROPERTY_NAME], true)) {
+                throw $e;
+            }
+            // Unpaired surrogates and keys that begin with NUL are valid JSON, but PHP's values cannot
+            // hold them. Without its \u escapes the text is JSON if it was JSON before.
+            self::decode((string) preg_replace('/(\\\\[^u])|\\\\u[0-9A-Fa-f]{4}/', '$1x', $json));
+        }
 
         return new self($json);
     }
@@ -49,7 +58,7 @@ final class RawJson implements \Stringable
     /** Decodes the value: objects become \stdClass, so that {} and [] stay different. */
     public function value(): mixed
     {
-        return self::decode($this->bytes, false);
+        return self::decode($this->bytes);
     }
 
     public function __toString(): string
@@ -57,16 +66,8 @@ final class RawJson implements \Stringable
         return $this->bytes;
     }
 
-    private static function decode(string $json, bool $check): mixed
+    private static function decode(string $json): mixed
     {
-        try {
-            return json_decode($json, false, self::DEPTH + 1, JSON_THROW_ON_ERROR);
-        } catch (\JsonException $e) {
-            // An unpaired surrogate is valid JSON, but PHP's strings cannot hold it.
-            if ($check && $e->getCode() === JSON_ERROR_UTF16) {
-                return null;
-            }
-            throw $e;
-        }
+        return json_decode($json, false, self::DEPTH + 1, JSON_THROW_ON_ERROR);
     }
 }

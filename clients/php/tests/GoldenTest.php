@@ -38,6 +38,21 @@ final class GoldenTest extends TestCase
         }
     }
 
+    /** Such a body is the matter of its job: a worker that refused the frame would lose its other jobs, too. */
+    public function testBodyThatPhpCannotHoldIsTaken(): void
+    {
+        foreach (['{"\u0000x":1}', '["\ud800"]', '{"a\\\\u12":["\u0000","\ud800\\n"],"\u0000":{}}'] as $body) {
+            self::assertSame($body, (string) Wire::decode('{"action":"job","id":"a","type":"t","body":' . $body . '}')['body']);
+        }
+        foreach (['["\ud800",nothing]', '{"\u0000":' . str_repeat('[', 1024) . str_repeat(']', 1024) . '}', '["\ud800","\u12"]', '["\ud800"\u0020]'] as $body) {
+            try {
+                RawJson::of($body);
+                self::fail("$body was taken");
+            } catch (\JsonException) {
+            }
+        }
+    }
+
     public function testRepliesMeanWhatTheyShould(): void
     {
         foreach (self::cases('replies') as $case) {
