@@ -35,15 +35,15 @@ type absence struct {
 func (g *Generator) Churn(c Churn) error {
 	i := uint64(0)
 	share := float64(len(g.shards))
-	return g.eachShard(func(l *shard) error {
+	return g.eachShard(func(sh *shard) error {
 		seed := g.cfg.Seed + i*7919
 		i++
-		l.churn = &churner{Churn: c, shard: l, rng: rand.New(rand.NewPCG(seed, 1))}
+		sh.churn = &churner{Churn: c, shard: sh, rng: rand.New(rand.NewPCG(seed, 1))}
 		if c.Workers > 0 {
-			l.churn.workers = newSchedule(NewPoisson(c.Workers/share, seed+1), l.now)
+			sh.churn.workers = newSchedule(NewPoisson(c.Workers/share, seed+1), sh.now)
 		}
 		if c.Submitters > 0 {
-			l.churn.submitters = newSchedule(NewPoisson(c.Submitters/share, seed+2), l.now)
+			sh.churn.submitters = newSchedule(NewPoisson(c.Submitters/share, seed+2), sh.now)
 		}
 		return nil
 	})

@@ -43,34 +43,34 @@ func New(cfg Config) (*Generator, error) {
 		if err != nil {
 			return nil, errors.Join(err, g.Close())
 		}
-		l := &shard{cfg: &g.cfg, body: body, loop: loop, window: cfg.Window, latencies: newHistogram(), spareLatencies: newHistogram()}
-		g.shards = append(g.shards, l)
-		go func() { g.loopErrs <- loop.Run(l.step) }()
+		sh := &shard{cfg: &g.cfg, body: body, loop: loop, window: cfg.Window, latencies: newHistogram(), spareLatencies: newHistogram()}
+		g.shards = append(g.shards, sh)
+		go func() { g.loopErrs <- loop.Run(sh.step) }()
 	}
 	traits := cfg.Protocol.Traits
 	for i := range cfg.Submitters {
-		l := g.shards[i%len(g.shards)]
-		l.submitters = append(l.submitters, &Submitter{Index: cfg.FirstSubmitter + i, shard: l, traits: traits, jobs: outstanding{submitter: uint32(cfg.FirstSubmitter + i)}})
+		sh := g.shards[i%len(g.shards)]
+		sh.submitters = append(sh.submitters, &Submitter{Index: cfg.FirstSubmitter + i, shard: sh, traits: traits, jobs: outstanding{submitter: uint32(cfg.FirstSubmitter + i)}})
 	}
 	for i := range cfg.Workers + cfg.IdleWorkers {
-		l := g.shards[i%len(g.shards)]
-		w := &Worker{Index: i, shard: l, Type: g.cfg.typeName(i % cfg.Types), Prefetch: cfg.Prefetch}
+		sh := g.shards[i%len(g.shards)]
+		w := &Worker{Index: i, shard: sh, Type: g.cfg.typeName(i % cfg.Types), Prefetch: cfg.Prefetch}
 		if cfg.Versatile && cfg.Types > 1 {
 			w.Type, w.ServesAll = g.cfg.baseName()+"-", true
 		}
 		if i >= cfg.Workers {
 			w.Type, w.ServesAll, w.Prefetch = IdleType, false, 0
 		}
-		l.workers = append(l.workers, w)
+		sh.workers = append(sh.workers, w)
 	}
 	return g, nil
 }
 
 // eachShard runs f on every shard's thread, one shard after the other.
-func (g *Generator) eachShard(f func(l *shard) error) error {
-	for _, l := range g.shards {
+func (g *Generator) eachShard(f func(sh *shard) error) error {
+	for _, sh := range g.shards {
 		var err error
-		if !l.loop.Do(func() { l.now = l.loop.Now(); err = f(l) }) {
+		if !sh.loop.Do(func() { sh.now = sh.loop.Now(); err = f(sh) }) {
 			return errors.Join(errors.New("an event loop of the generator has stopped"), <-g.loopErrs)
 		}
 		if err != nil {
@@ -82,10 +82,10 @@ func (g *Generator) eachShard(f func(l *shard) error) error {
 
 // await waits until cond holds on every shard. It returns the time at which the
 // last shard saw it, in nanoseconds of the generator's clock.
-func (g *Generator) await(ctx context.Context, name string, cond func(l *shard) bool) (int64, error) {
+func (g *Generator) await(ctx context.Context, name string, cond func(sh *shard) bool) (int64, error) {
 	waiter := make(chan int64, len(g.shards))
-	err := g.eachShard(func(l *shard) error {
-		l.conditionMet, l.waitCondition = waiter, func() bool { return cond(l) }
+	err := g.eachShard(func(sh *shard) error {
+		sh.conditionMet, sh.waitCondition = waiter, func() bool { return cond(sh) }
 		return nil
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func (g *Generator) await(ctx context.Context, name string, cond func(l *shard) 
 		case at := <-waiter:
 			last = max(last, at)
 		case <-ctx.Done():
-			_ = g.eachShard(func(l *shard) error { l.waitCondition = nil; return nil })
+			_ = g.eachShard(func(sh *shard) error { sh.waitCondition = nil; return nil })
 			return 0, fmt.Errorf("waiting for %s: %w (faults so far: %s)", name, ctx.Err(), g.Faults())
 		}
 	}
@@ -107,13 +107,13 @@ func (g *Generator) await(ctx context.Context, name string, cond func(l *shard) 
 // ConnectWorkers connects the workers with numbers n, from <= n < to, and waits until the server
 // counts all of them.
 func (g *Generator) ConnectWorkers(ctx context.Context, from, to int) error {
-	return connect(ctx, g, "workers", from, to, func(l *shard) []*Worker { return l.workers })
+	return connect(ctx, g, "workers", from, to, func(sh *shard) []*Worker { return sh.workers })
 }
 
 // ConnectSubmitters connects all submitters and waits until they may submit.
 func (g *Generator) ConnectSubmitters(ctx context.Context) error {
 	first := g.cfg.FirstSubmitter
-	return connect(ctx, g, "submitters", first, first+g.cfg.Submitters, func(l *shard) []*Submitter { return l.submitters })
+	return connect(ctx, g, "submitters", first, first+g.cfg.Submitters, func(sh *shard) []*Submitter { return sh.submitters })
 }
 
 // connect connects the clients with numbers n, from <= n < to, a batch at a time, and waits for
@@ -124,8 +124,8 @@ func connect[C interface {
 }](ctx context.Context, g *Generator, name string, from, to int, connsOf func(*shard) []C) error {
 	for ; from < to; from += connectBatch {
 		end := min(from+connectBatch, to)
-		err := g.eachShard(func(l *shard) error {
-			for _, c := range connsOf(l) {
+		err := g.eachShard(func(sh *shard) error {
+			for _, c := range connsOf(sh) {
 				if i, _ := c.state(); i >= from && i < end {
 					if err := c.dial(); err != nil {
 						return err
@@ -137,8 +137,8 @@ func connect[C interface {
 		if err != nil {
 			return err
 		}
-		_, err = g.await(ctx, fmt.Sprintf("%s %d to %d to be ready", name, from, end-1), func(l *shard) bool {
-			return !slices.ContainsFunc(connsOf(l), func(c C) bool {
+		_, err = g.await(ctx, fmt.Sprintf("%s %d to %d to be ready", name, from, end-1), func(sh *shard) bool {
+			return !slices.ContainsFunc(connsOf(sh), func(c C) bool {
 				i, ready := c.state()
 				return i >= from && i < end && !ready
 			})
@@ -155,12 +155,12 @@ func connect[C interface {
 func (g *Generator) Submit(jobs int64, window int) (start int64, err error) {
 	n := int64(g.cfg.Submitters)
 	first := true
-	err = g.eachShard(func(l *shard) error {
+	err = g.eachShard(func(sh *shard) error {
 		if first {
-			start, first = l.now, false
+			start, first = sh.now, false
 		}
-		l.window = window
-		for _, s := range l.submitters {
+		sh.window = window
+		for _, s := range sh.submitters {
 			s.budget = jobs / n
 			if int64(s.Index-g.cfg.FirstSubmitter) < jobs%n {
 				s.budget++
@@ -175,21 +175,21 @@ func (g *Generator) Submit(jobs int64, window int) (start int64, err error) {
 // Pace starts an open loop: pacer i serves shard i.
 func (g *Generator) Pace(pacer func(shard, shards int) Pacer) error {
 	i := -1
-	return g.eachShard(func(l *shard) error {
+	return g.eachShard(func(sh *shard) error {
 		i++
-		l.schedule = newSchedule(pacer(i, len(g.shards)), l.now)
+		sh.schedule = newSchedule(pacer(i, len(g.shards)), sh.now)
 		return nil
 	})
 }
 
 // Pause stops submitting; outstanding jobs continue.
 func (g *Generator) Pause() error {
-	return g.eachShard(func(l *shard) error {
-		l.schedule = nil
-		if l.churn != nil {
-			l.churn.stop()
+	return g.eachShard(func(sh *shard) error {
+		sh.schedule = nil
+		if sh.churn != nil {
+			sh.churn.stop()
 		}
-		for _, s := range l.submitters {
+		for _, s := range sh.submitters {
 			s.budget = 0
 		}
 		return nil
@@ -198,8 +198,8 @@ func (g *Generator) Pause() error {
 
 // WaitAcked waits until the budget is used up and every submit is acked.
 func (g *Generator) WaitAcked(ctx context.Context) (at int64, err error) {
-	return g.await(ctx, "acks", func(l *shard) bool {
-		for _, s := range l.submitters {
+	return g.await(ctx, "acks", func(sh *shard) bool {
+		for _, s := range sh.submitters {
 			if s.budget > 0 || s.unacked > 0 || (s.side != nil && s.side.Pending() > 0) {
 				return false
 			}
@@ -214,13 +214,13 @@ func (g *Generator) WaitAnswered(ctx context.Context) (at int64, err error) {
 	return g.await(ctx, "answers", (*shard).settled)
 }
 
-func (l *shard) settled() bool {
-	for _, s := range l.submitters {
+func (sh *shard) settled() bool {
+	for _, s := range sh.submitters {
 		if s.budget > 0 || s.jobs.count > 0 || s.unacked > 0 {
 			return false
 		}
 	}
-	for _, w := range l.workers {
+	for _, w := range sh.workers {
 		if w.unackedAnswers > 0 {
 			return false
 		}
@@ -241,18 +241,18 @@ type Snapshot struct {
 func (g *Generator) TakeSnapshot(record bool) (Snapshot, error) {
 	var snap Snapshot
 	g.total.Reset()
-	err := g.eachShard(func(l *shard) error {
-		l.latencies, l.spareLatencies = l.spareLatencies, l.latencies
-		l.latencies.Reset()
-		l.recording = record
-		snap.At = l.now
-		snap.Totals.add(l.totals)
-		snap.Totals.BytesIn += l.loop.BytesIn
-		snap.Totals.BytesOut += l.loop.BytesOut
+	err := g.eachShard(func(sh *shard) error {
+		sh.latencies, sh.spareLatencies = sh.spareLatencies, sh.latencies
+		sh.latencies.Reset()
+		sh.recording = record
+		snap.At = sh.now
+		snap.Totals.add(sh.totals)
+		snap.Totals.BytesIn += sh.loop.BytesIn
+		snap.Totals.BytesOut += sh.loop.BytesOut
 		return nil
 	})
-	for _, l := range g.shards {
-		g.total.Merge(l.spareLatencies)
+	for _, sh := range g.shards {
+		g.total.Merge(sh.spareLatencies)
 	}
 	snap.Latency = g.total
 	return snap, err
@@ -260,8 +260,8 @@ func (g *Generator) TakeSnapshot(record bool) (Snapshot, error) {
 
 // Outstanding returns the number of jobs submitted and not ended.
 func (g *Generator) Outstanding() (n int) {
-	_ = g.eachShard(func(l *shard) error {
-		for _, s := range l.submitters {
+	_ = g.eachShard(func(sh *shard) error {
+		for _, s := range sh.submitters {
 			n += s.jobs.count
 		}
 		return nil
@@ -280,43 +280,43 @@ func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
 	if _, err := g.await(wait, "answers", (*shard).settled); err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return g.eachShard(func(l *shard) error {
-		for _, s := range l.submitters {
-			l.countMissing(s)
+	return g.eachShard(func(sh *shard) error {
+		for _, s := range sh.submitters {
+			sh.countMissing(s)
 		}
-		for _, w := range l.workers {
+		for _, w := range sh.workers {
 			if w.unackedAnswers > 0 {
-				l.faults.Counts[Unacked] += int64(w.unackedAnswers) - 1
-				l.faults.add(Unacked, "worker %d: %d answers", w.Index, w.unackedAnswers)
+				sh.faults.Counts[Unacked] += int64(w.unackedAnswers) - 1
+				sh.faults.add(Unacked, "worker %d: %d answers", w.Index, w.unackedAnswers)
 			}
 		}
 		return nil
 	})
 }
 
-func (l *shard) countMissing(s *Submitter) {
+func (sh *shard) countMissing(s *Submitter) {
 	if s.jobs.count > 0 {
-		l.faults.Counts[Lost] += int64(s.jobs.count) - 1
-		l.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.jobs.count)
+		sh.faults.Counts[Lost] += int64(s.jobs.count) - 1
+		sh.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.jobs.count)
 	}
 	if s.unacked > 0 {
-		l.faults.Counts[Unacked] += int64(s.unacked) - 1
-		l.faults.add(Unacked, "submitter %d: %d submits", s.Index, s.unacked)
+		sh.faults.Counts[Unacked] += int64(s.unacked) - 1
+		sh.faults.add(Unacked, "submitter %d: %d submits", s.Index, s.unacked)
 	}
 }
 
 // Faults returns the faults so far.
 func (g *Generator) Faults() *Faults {
 	var f Faults
-	_ = g.eachShard(func(l *shard) error { f.Merge(&l.faults); return nil })
+	_ = g.eachShard(func(sh *shard) error { f.Merge(&sh.faults); return nil })
 	return &f
 }
 
 // Close ends all connections and loops.
 func (g *Generator) Close() error {
 	var errs []error
-	for _, l := range g.shards {
-		l.loop.Stop()
+	for _, sh := range g.shards {
+		sh.loop.Stop()
 		errs = append(errs, <-g.loopErrs)
 	}
 	g.shards = nil

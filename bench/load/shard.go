@@ -68,27 +68,27 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLate
 const maxLatency = int64(600e9)
 
 // recordLatency records a latency in nanoseconds.
-func (l *shard) recordLatency(d int64) {
-	_ = l.latencies.RecordValue(min(max(d, 1), maxLatency))
+func (sh *shard) recordLatency(d int64) {
+	_ = sh.latencies.RecordValue(min(max(d, 1), maxLatency))
 }
 
 // step does the work that is due, after each round of events.
-func (l *shard) step(now int64) (next int64) {
-	l.now = now
+func (sh *shard) step(now int64) (next int64) {
+	sh.now = now
 	next = -1
-	if l.held.count > 0 {
-		l.answerDue(now)
-		next = earliest(next, l.held.nextDue())
+	if sh.held.count > 0 {
+		sh.answerDue(now)
+		next = earliest(next, sh.held.nextDue())
 	}
-	if l.schedule != nil {
-		next = earliest(next, l.submitDue(now))
+	if sh.schedule != nil {
+		next = earliest(next, sh.submitDue(now))
 	}
-	if l.churn != nil {
-		next = earliest(next, l.churn.step(now))
+	if sh.churn != nil {
+		next = earliest(next, sh.churn.step(now))
 	}
-	if l.waitCondition != nil && l.waitCondition() {
-		l.conditionMet <- now
-		l.waitCondition = nil
+	if sh.waitCondition != nil && sh.waitCondition() {
+		sh.conditionMet <- now
+		sh.waitCondition = nil
 	}
 	return next
 }
@@ -102,37 +102,37 @@ func earliest(a, b int64) int64 {
 }
 
 // submitDue sends the jobs that should have left by now; submitters take turns.
-func (l *shard) submitDue(now int64) (next int64) {
+func (sh *shard) submitDue(now int64) (next int64) {
 	for {
-		intended, ok := l.schedule.nextDue(now)
+		intended, ok := sh.schedule.nextDue(now)
 		if !ok {
-			return l.schedule.nextAt
+			return sh.schedule.nextAt
 		}
 		if now-intended > 1e6 {
-			l.totals.Deferred++
+			sh.totals.Deferred++
 		}
 		sent := false
-		for range l.submitters {
-			s := l.submitters[l.nextSubmitter]
-			l.nextSubmitter = (l.nextSubmitter + 1) % len(l.submitters)
+		for range sh.submitters {
+			s := sh.submitters[sh.nextSubmitter]
+			sh.nextSubmitter = (sh.nextSubmitter + 1) % len(sh.submitters)
 			if s.ready && s.submit(intended) {
 				sent = true
 				break
 			}
 		}
 		if !sent {
-			l.faults.add(Lost, "no submitter could take a job at %d ns", intended)
+			sh.faults.add(Lost, "no submitter could take a job at %d ns", intended)
 		}
 	}
 }
 
-func (l *shard) hold(w *Worker, job Job) {
-	l.held.push(l.now+int64(l.cfg.WorkTime), w, job)
+func (sh *shard) hold(w *Worker, job Job) {
+	sh.held.push(sh.now+int64(sh.cfg.WorkTime), w, job)
 }
 
-func (l *shard) answerDue(now int64) {
-	for l.held.count > 0 && l.held.nextDue() <= now {
-		h := l.held.pop()
+func (sh *shard) answerDue(now int64) {
+	for sh.held.count > 0 && sh.held.nextDue() <= now {
+		h := sh.held.pop()
 		if h.worker.connections == h.connection {
 			h.worker.side.Answer(h.job)
 		}

@@ -60,7 +60,7 @@ type Params struct {
 	Seconds    float64 `json:"seconds,omitempty"`
 	OneCPU     bool    `json:"one_cpu,omitempty"`
 	Unix       bool    `json:"unix,omitempty"`
-	Lanes      int     `json:"generator_loops"`
+	Loops      int     `json:"generator_loops"`
 	Seed       uint64  `json:"seed"`
 	Churn      *Churn  `json:"churn,omitempty"`
 }

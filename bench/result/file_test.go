@@ -30,7 +30,7 @@ func sample(t *testing.T) *File {
 		Host: Host{CPU: "c", Processors: 2, Kernel: "k", OS: "o", Memory: 1 << 34}, Build: Build{Commit: "abc", Go: "go1"},
 		Runs: []*Run{{
 			Shape: "backlog", Server: Server{Kind: "gloomd", Title: "gloomd", Command: "gloomd -x", Build: &Build{Go: "go1"}},
-			Params: Params{Submitters: 4, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Jobs: 1000, Lanes: 1, Seed: 1,
+			Params: Params{Submitters: 4, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Jobs: 1000, Loops: 1, Seed: 1,
 				Churn: &Churn{Workers: 1, Steady: 2}},
 			Rounds: []*Round{{Seconds: 0.5, Jobs: 1000, ServerCPU: 7_000_000, GeneratorCPU: 6_000_000, BytesIn: 5, BytesOut: 6,
 				Server: &proc.Usage{RSS: 1 << 20, Descriptors: 40, Threads: 5}, Latency: lat,

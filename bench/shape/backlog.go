@@ -67,19 +67,19 @@ func (s *session) fill(ctx context.Context) error {
 }
 
 // drain connects the workers; the first ones get jobs while the last ones join.
-func (s *session) drain(limit, ctx context.Context) error {
+func (s *session) drain(drainCtx, ctx context.Context) error {
 	from, err := s.takeCheckpoint(true)
 	if err != nil {
 		return err
 	}
 	s.report("drain", -1, 0, nil)
-	if err := s.generator.ConnectWorkers(limit, 0, s.options.Workers); err != nil {
+	if err := s.generator.ConnectWorkers(drainCtx, 0, s.options.Workers); err != nil {
 		return err
 	}
 	stop := s.reportDrain(ctx)
-	end, err := s.generator.WaitAnswered(limit)
+	end, err := s.generator.WaitAnswered(drainCtx)
 	stop()
-	if err != nil && limit.Err() == nil {
+	if err != nil && drainCtx.Err() == nil {
 		return err // after the deadline, finish counts the lost jobs
 	}
 	to, merr := s.takeCheckpoint(false)

@@ -74,7 +74,7 @@ func (o *Options) config(s *brokers.Server) load.Config {
 func (o *Options) Params() result.Params {
 	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.IdleWorkers, Types: o.Types,
 		Versatile: o.Versatile, Groups: o.Groups, Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,
-		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Unix: o.Unix, Lanes: o.Loops, Seed: o.Seed}
+		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Unix: o.Unix, Loops: o.Loops, Seed: o.Seed}
 	if o.Rate > 0 {
 		p.Window, p.Arrivals = 0, o.Arrivals
 	}

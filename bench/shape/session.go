@@ -137,16 +137,16 @@ type checkpoint struct {
 }
 
 // takeCheckpoint returns the figures up to now. record says whether to record latencies from now on.
-func (s *session) takeCheckpoint(record bool) (m checkpoint, err error) {
-	m.machine = proc.MachineCPU()
-	m.generator = proc.OwnCPU()
+func (s *session) takeCheckpoint(record bool) (c checkpoint, err error) {
+	c.machine = proc.MachineCPU()
+	c.generator = proc.OwnCPU()
 	if s.server.PID != 0 {
-		if m.server, err = s.server.CPU(); err != nil {
-			return m, err
+		if c.server, err = s.server.CPU(); err != nil {
+			return c, err
 		}
 	}
-	m.Snapshot, err = s.generator.TakeSnapshot(record)
-	return m, err
+	c.Snapshot, err = s.generator.TakeSnapshot(record)
+	return c, err
 }
 
 // recordFigures records the figures of the time between two moments, and what the server uses now.

@@ -126,9 +126,9 @@ func (s *session) runFor(ctx context.Context, phase string, d time.Duration, tot
 		}
 	}
 	add(last.Latency)
-	// sample takes a sample of the time since the last one, if that is at least as long as given.
-	sample := func(least time.Duration) error {
-		if total == nil || least == 0 || time.Duration(last.At-since.At) < least {
+	// sample takes a sample of the time since the last one, if that is at least minSpan.
+	sample := func(minSpan time.Duration) error {
+		if total == nil || minSpan == 0 || time.Duration(last.At-since.At) < minSpan {
 			return nil
 		}
 		err := s.addSample("", start, last.Totals.Answered-since.Totals.Answered, latencies)
