@@ -103,15 +103,15 @@ type Broker struct {
 	touchedPools []*pool
 	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
 	// expiredCount counts the jobs past their deadline that this command has met. examinedCount counts
-	// the held-back jobs and queues that it has met. mustContinue is set if one of these counts has
+	// the held-back jobs and queues that it has met. workLeft is set if one of these counts has
 	// reached its bound; the next command then continues.
 	expiredCount, examinedCount int
-	mustContinue                bool
+	workLeft                    bool
 
 	draining bool
-	// endingLeftovers is set once EndLeftovers has begun. Nothing is handed out any more.
-	endingLeftovers bool
-	nextLeftover    int // the number of the record from which EndLeftovers continues
+	// handOutStopped is set once EndLeftovers has begun: nothing is handed out any more.
+	handOutStopped bool
+	nextLeftover   int // the number of the record from which EndLeftovers continues
 
 	deadLetters deadLetters
 
@@ -203,7 +203,7 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.runChores(&b.chores, choreSteps)
 	}
-	if len(b.touchedTypes)+len(b.touchedPools) > 0 || b.mustContinue || b.mustOpenHeld() {
+	if len(b.touchedTypes)+len(b.touchedPools) > 0 || b.workLeft || b.mustOpenHeld() {
 		b.match()
 	}
 	if b.unusedWithLetters.Len() > 0 {

@@ -163,7 +163,7 @@ func (d *deadLetters) add(b *Broker, jt *jobType, rec uint32, j *job, reason Rea
 // drop forgets a letter of a type.
 func (d *deadLetters) drop(b *Broker, jt *jobType, l *letter) {
 	jt.letters.remove(l)
-	b.reviewUse(jt)
+	b.updateUnusedRing(jt)
 	d.byAge.Remove(&l.ageLink)
 	d.bytes -= l.weight()
 }

@@ -18,7 +18,7 @@ const maxLeftovers = 1024
 // get Draining. It returns false when no job is left.
 func (b *Broker) EndLeftovers(now int64) ([]Effect, bool) {
 	b.begin(now)
-	b.draining, b.endingLeftovers = true, true
+	b.draining, b.handOutStopped = true, true
 	n := 0
 	b.nextLeftover = b.jobs.Walk(b.nextLeftover, math.MaxInt, func(rec uint32, j *job) bool {
 		if j.state != stateFree && j.state <= stateRunning && !b.isAbandoned(j) {

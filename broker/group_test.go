@@ -21,16 +21,16 @@ func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
-	looks := 0
+	examined := 0
 	for i := range n - 1 {
 		effects := b.Respond(0, w, fmt.Appendf(nil, "j%d", i), []byte("1"), false)
 		if last := effects[len(effects)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
 			t.Fatalf("after job %d: %+v", i, last)
 		}
-		looks = max(looks, b.examinedCount)
+		examined = max(examined, b.examinedCount)
 	}
-	if looks > 4 {
-		t.Errorf("one answer had %d things looked at", looks)
+	if examined > 4 {
+		t.Errorf("one answer had %d things looked at", examined)
 	}
 	// Now the rule is set while all jobs wait. The core finds out in slices which of them it
 	// holds back.

@@ -109,7 +109,7 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 	h.number = b.holdings.Add(h)
 	h.queue.holdings++
 	h.jobType.holdings++
-	b.reviewUse(h.jobType)
+	b.updateUnusedRing(h.jobType)
 	return h
 }
 
@@ -205,7 +205,7 @@ func (b *Broker) retireIfEmpty(h *holding) {
 		b.unusedHoldings.Push(&h.unusedLink, h)
 		b.unusedBytes += h.footprint()
 		h.jobType.holdings--
-		b.reviewUse(h.jobType)
+		b.updateUnusedRing(h.jobType)
 		for limit := b.unusedLimit(); b.unusedBytes > limit; {
 			b.dropHolding(b.unusedHoldings.First())
 		}
@@ -217,7 +217,7 @@ func (b *Broker) takeUnusedHolding(h *holding) {
 	if h.unusedLink.InRing() {
 		b.unlistUnusedHolding(h)
 		h.jobType.holdings++
-		b.reviewUse(h.jobType)
+		b.updateUnusedRing(h.jobType)
 	}
 }
 
@@ -254,7 +254,7 @@ func (b *Broker) dropHolding(h *holding) {
 		b.unlistUnusedHolding(h)
 	} else {
 		h.jobType.holdings--
-		b.reviewUse(h.jobType)
+		b.updateUnusedRing(h.jobType)
 	}
 	if !h.isDead && (h.submitter != nil || !h.isKept) {
 		b.unlistHolding(h)

@@ -160,7 +160,7 @@ func (v *census) bestKey(jt *jobType) (best container.Entry, known bool) {
 // mayBlock reports whether jobs of the type may wait although workers are idle.
 func (v *census) mayBlock(jt *jobType) bool {
 	return jt.paused || jt.limits.Concurrency > 0 && jt.runningHere() >= jt.limits.Concurrency ||
-		jt.timerPos >= 0 || v.b.endingLeftovers || jt.touched || v.b.mustContinue
+		jt.timerPos >= 0 || v.b.handOutStopped || jt.touched || v.b.workLeft
 }
 
 // checkQueues checks that queues, tenants and held queues have the right counts and are where they
@@ -181,7 +181,7 @@ func (v *census) checkQueues() {
 	for _, jt := range b.types.All() {
 		if jt != nil {
 			heaps += jt.line.Share() + jt.idlePairs.Share()
-			mustHold(jt.contenderPos < 0 || b.mustContinue, "type %q is still a contender", jt.name)
+			mustHold(jt.contenderPos < 0 || b.workLeft, "type %q is still a contender", jt.name)
 		}
 	}
 	type sum struct{ holdings, jobs, waiting int }
@@ -269,7 +269,7 @@ func (v *census) checkQueues() {
 			mustHold(heap.At(int(p.pos)).Ref == p.number|refHeld && (p.jobType.fair || heap.At(int(p.pos)).Ties(p.queues.Top())), "the place of held queues of type %q is not that of their best job", p.jobType.name)
 		}
 	}
-	mustHold(b.mustContinue || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
+	mustHold(b.workLeft || b.openGroups.Len() == 0 || b.idleLines.Len() == 0, "workers are idle while %d open groups have parked queues", b.openGroups.Len())
 	mustHold(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 

@@ -48,7 +48,7 @@ func (b *Broker) Join(now int64, p Peer, req *JoinRequest) []Effect {
 	if w.pool = set; set == nil {
 		w.jobType = b.typeFor(req.Type)
 		w.jobType.workers++
-		b.reviewUse(w.jobType)
+		b.updateUnusedRing(w.jobType)
 	}
 	w.room = max(1, req.Prefetch)
 	w.namesJobs = w.namesJobs || req.Prefetch > 0
@@ -70,7 +70,7 @@ func (b *Broker) leaveType(w *worker) {
 		if w.isBorrower {
 			jt.borrowers--
 		}
-		b.reviewUse(jt)
+		b.updateUnusedRing(jt)
 	}
 	if p := w.pool; p != nil {
 		if p.workers--; p.workers == 0 {

@@ -33,7 +33,7 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	jt := b.typeFor(typ)
 	jt.workers++
 	jt.borrowers++
-	b.reviewUse(jt)
+	b.updateUnusedRing(jt)
 	entry.worker = &worker{id: entry.id, jobType: jt, idleSince: b.now, credit: math.MaxInt64, namesJobs: true, wantsNotices: true, wantsHeaders: true, isBorrower: true, name: name}
 	return entry.id, b.end()
 }
@@ -202,7 +202,7 @@ type Demand struct {
 // Demand returns the jobs of a type that could be lent.
 func (b *Broker) Demand(typ []byte) (demand Demand) {
 	jt := b.typesByName[string(typ)]
-	if jt == nil || jt.paused || b.endingLeftovers || jt.line.Len() == 0 || jt.timerPos >= 0 {
+	if jt == nil || jt.paused || b.handOutStopped || jt.line.Len() == 0 || jt.timerPos >= 0 {
 		return demand
 	}
 	if demand.Jobs = int(jt.Queued); demand.Jobs == 0 {

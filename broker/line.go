@@ -124,11 +124,11 @@ const maxExamined = 1024
 
 // mayExamine counts an examination, and returns false if the command has made maxExamined already.
 func (b *Broker) mayExamine() bool {
-	b.mustContinue = b.mustContinue || b.examinedCount == maxExamined
-	if !b.mustContinue {
+	b.workLeft = b.workLeft || b.examinedCount == maxExamined
+	if !b.workLeft {
 		b.examinedCount++
 	}
-	return !b.mustContinue
+	return !b.workLeft
 }
 
 // nextQueue returns the queue whose best job a type hands out next, nil if there is none or all
@@ -137,7 +137,7 @@ func (b *Broker) nextQueue(jt *jobType) *queue {
 	if jt.fair && jt.parked.Len() > 0 && b.openGroups.Len() > 0 {
 		b.openHeld(jt)
 	}
-	for hasMore := !b.mustContinue; hasMore && jt.line.Len() > 0; hasMore = b.mayExamine() {
+	for hasMore := !b.workLeft; hasMore && jt.line.Len() > 0; hasMore = b.mayExamine() {
 		ref := jt.line.Top().Ref
 		switch number := ref &^ refMarks; ref & refMarks {
 		case refTenant:

@@ -9,13 +9,13 @@ import (
 // match hands out jobs while a job may run and a worker with room serves it: the best job
 // first, to the worker that has been idle longest.
 func (b *Broker) match() {
-	b.expiredCount, b.examinedCount, b.mustContinue = 0, 0, false
+	b.expiredCount, b.examinedCount, b.workLeft = 0, 0, false
 	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.openGroups.Len() > 0 {
-		b.mustContinue = !b.matchAmong()
+		b.workLeft = !b.matchShared()
 	} else {
-		b.mustContinue = !b.matchTypes()
+		b.workLeft = !b.matchTypes()
 	}
-	if b.mustContinue {
+	if b.workLeft {
 		return
 	}
 	for _, p := range b.touchedPools {
@@ -35,23 +35,23 @@ func (b *Broker) matchTypes() bool {
 				break
 			}
 			if !b.handOut(q, jt.idleWorkers.First()) {
-				b.mustContinue = true
+				b.workLeft = true
 				break
 			}
 		}
-		if b.mustContinue {
+		if b.workLeft {
 			b.touchedTypes = slices.Delete(b.touchedTypes, 0, i)
 			return false
 		}
 		jt.touched = false
-		b.reviewUse(jt)
+		b.updateUnusedRing(jt)
 	}
 	b.touchedTypes = b.touchedTypes[:0]
 	return true
 }
 
-// matchAmong is match for types that share workers or groups.
-func (b *Broker) matchAmong() bool {
+// matchShared is match for types that share workers or groups.
+func (b *Broker) matchShared() bool {
 	for {
 		if !b.rankTouched() {
 			return false
@@ -75,7 +75,7 @@ func (b *Broker) matchAmong() bool {
 			consider(q, key, w)
 		}
 		switch {
-		case b.mustContinue:
+		case b.workLeft:
 			return false
 		case len(b.touchedTypes) > 0:
 			// bestContender has touched types, which must be ranked first.
@@ -103,14 +103,14 @@ func (b *Broker) rankTouched() bool {
 	for n := len(b.touchedTypes) - 1; n >= 0; n = len(b.touchedTypes) - 1 {
 		jt := b.touchedTypes[n]
 		q := b.runnableQueue(jt)
-		if b.mustContinue {
+		if b.workLeft {
 			return false
 		}
 		b.touchedTypes = slices.Delete(b.touchedTypes, n, n+1)
 		jt.touched = false
 		if q != nil {
 			key := b.bestKey(q)
-			b.raiseKeys(jt, key)
+			b.improvePairKeys(jt, key)
 			key.Ref = jt.number
 			if jt.contenderPos >= 0 {
 				b.contenders.Fix(jt.contenderPos, key)
@@ -118,7 +118,7 @@ func (b *Broker) rankTouched() bool {
 				b.contenders.Push(key)
 			}
 		}
-		b.reviewUse(jt)
+		b.updateUnusedRing(jt)
 	}
 	return true
 }
@@ -132,7 +132,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	for b.contenders.Len() > 0 {
 		jt := b.types.At(b.contenders.Top().Ref)
 		q := b.runnableQueue(jt)
-		if b.mustContinue {
+		if b.workLeft {
 			break
 		}
 		var w *worker
@@ -144,7 +144,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 		if w == nil {
 			b.contenders.Remove(0)
 			jt.contenderPos = -1
-			b.reviewUse(jt)
+			b.updateUnusedRing(jt)
 		} else if key.Ties(b.contenders.Top()) {
 			return q, key, w
 		} else {
@@ -158,7 +158,7 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 // runnableQueue returns the queue with a type's best job if that job may run now or has passed its
 // deadline, otherwise nil.
 func (b *Broker) runnableQueue(jt *jobType) *queue {
-	if jt.line.Len() == 0 || jt.paused || b.endingLeftovers {
+	if jt.line.Len() == 0 || jt.paused || b.handOutStopped {
 		return nil
 	}
 	if c := jt.limits.Concurrency; c > 0 && jt.runningHere() >= c {

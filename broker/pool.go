@@ -254,7 +254,7 @@ func (b *Broker) pairUp(jt *jobType, p *pool, named bool) {
 	p.pairCount++
 	if named {
 		jt.namingPools++
-		b.reviewUse(jt)
+		b.updateUnusedRing(jt)
 	}
 	jt.idlePairs.Push(container.Entry{Ref: rec})
 	b.markTouched(jt)
@@ -287,7 +287,7 @@ func (b *Broker) unpair(rec uint32) {
 	}
 	if pair.byName {
 		jt.namingPools--
-		b.reviewUse(jt)
+		b.updateUnusedRing(jt)
 	}
 	p.pairCount--
 	b.pairs.Put(rec)
@@ -332,7 +332,7 @@ func (b *Broker) bestReadyQueue(p *pool) (*queue, container.Entry) {
 		pair := b.pairs.Get(top.Ref)
 		jt := b.types.At(pair.jobType)
 		q := b.runnableQueue(jt)
-		if b.mustContinue {
+		if b.workLeft {
 			break
 		}
 		if q == nil {
@@ -354,9 +354,9 @@ func (b *Broker) bestReadyQueue(p *pool) (*queue, container.Entry) {
 	return nil, container.Entry{}
 }
 
-// raiseKeys improves the keys of a type's pairs in their pools, after the type's best job has
+// improvePairKeys improves the keys of a type's pairs in their pools, after the type's best job has
 // become better.
-func (b *Broker) raiseKeys(jt *jobType, key container.Entry) {
+func (b *Broker) improvePairKeys(jt *jobType, key container.Entry) {
 	if jt.firstPair == 0 || !key.Before(&jt.worstKey) {
 		return
 	}

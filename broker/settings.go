@@ -136,5 +136,5 @@ func (b *Broker) setType(setting *TypeSetting) {
 		b.changeFairness(jt)
 	}
 	b.markTouched(jt)
-	b.reviewUse(jt)
+	b.updateUnusedRing(jt)
 }

@@ -171,12 +171,12 @@ func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) (reas
 	case cfg.MaxBytes > 0 && bytes+weight > cfg.MaxBytes:
 		return Reason{Why: WhyTooManyBytes, Have: bytes, Overdue: int32(b.overdueRuns), Need: weight, Limit: cfg.MaxBytes}
 	}
-	var ofType uint64
+	var typeJobs uint64
 	var typeBytes int64
 	if jt != nil {
-		ofType, typeBytes = jt.Delayed+jt.Queued+jt.Running+uint64(jt.outcomes), jt.bytes
+		typeJobs, typeBytes = jt.Delayed+jt.Queued+jt.Running+uint64(jt.outcomes), jt.bytes
 	}
-	switch held := ofType; {
+	switch held := typeJobs; {
 	case cfg.MaxTypeJobs > 0 && held >= uint64(cfg.MaxTypeJobs):
 		return Reason{Why: WhyTooManyTypeJobs, Have: int64(held), Text: string(s.Type)}
 	case cfg.MaxTypeBytes > 0 && typeBytes+weight > cfg.MaxTypeBytes:
@@ -361,15 +361,15 @@ func (b *Broker) leaveQueue(rec uint32, j *job) {
 	b.totals.Queued--
 }
 
-// countEnd counts and records the end of job j, before its body is freed. answer is the
+// countEnd counts and records the end of job j, before its body is freed. answerBytes is the
 // length of its answer. A borrowed job is left to its home, which counts it.
-func (b *Broker) countEnd(h *holding, rec uint32, j *job, kind EndKind, reason *Reason, answer int) {
+func (b *Broker) countEnd(h *holding, rec uint32, j *job, kind EndKind, reason *Reason, answerBytes int) {
 	if j.flags&flagBorrowed != 0 {
 		return
 	}
 	*h.jobType.endCounter(kind)++
 	*b.totals.endCounter(kind)++
-	b.recordEnd(h, rec, j, kind, reason, answer)
+	b.recordEnd(h, rec, j, kind, reason, answerBytes)
 }
 
 // freeEnded frees a job that has ended and is in no list any more.

@@ -62,7 +62,7 @@ func (b *Broker) NextTick() int64 {
 	if l := b.deadLetters.byAge.First(); l != nil {
 		at = min(at, l.FailedAt+int64(b.cfg.DeadAge))
 	}
-	if (b.mustContinue || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
+	if (b.workLeft || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
 		at = b.now
 	}
 	return at

@@ -89,7 +89,7 @@ func (b *Broker) typeFor(name []byte) *jobType {
 	if len(b.poolsByKey) > 0 {
 		b.startPairing(&pairing{jobType: jt})
 	}
-	b.reviewUse(jt)
+	b.updateUnusedRing(jt)
 	return jt
 }
 
@@ -135,10 +135,10 @@ func (b *Broker) tooManyTypes() Reason {
 	return Reason{Why: WhyTooManyTypes, Limit: int64(b.cfg.MaxTypes)}
 }
 
-// reviewUse puts a type that may have become used or unused where it belongs: unused types are in
+// updateUnusedRing puts a type that may have become used or unused where it belongs: unused types are in
 // one of three rings. At the end of a command only Config.MaxUnusedTypes of them are remembered.
 // Broker.forgottenTotals adds up the counts of the others.
-func (b *Broker) reviewUse(jt *jobType) {
+func (b *Broker) updateUnusedRing(jt *jobType) {
 	var ring *container.Ring[jobType]
 	switch {
 	case jt.inUse():
