@@ -22,9 +22,9 @@ type Conn struct {
 	Remote string
 	// OpenedAt is when the connection was opened, on the hub's clock.
 	OpenedAt int64
-	// NamesJobs reports that the peer is a worker whose answers carry ids. Only the goroutine that
+	// SendsJobIDs reports that the peer is a worker whose answers carry ids. Only the goroutine that
 	// carries out the connection's commands may read it.
-	NamesJobs bool
+	SendsJobIDs bool
 
 	clientName atomic.Pointer[string]
 
@@ -50,7 +50,7 @@ const (
 )
 
 // Open adds a connection. Any goroutine can find it from now on, so its exported fields, except
-// NamesJobs, no longer change.
+// SendsJobIDs, no longer change.
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -42,11 +42,11 @@ func (cmd *Command) String() string {
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", req.Verb, req.ID, req.Type, lengths, req)
 }
 
-// Step carries out the given commands of the sink's connections, in order, in one step. If outs is
+// Step carries out the given commands of the sink's connections, in order, in one step. If outputs is
 // not nil, the output of all connections of the sink is appended there.
-func (s *Sink) Step(cmds []Command, outs *[]Output) {
+func (s *Sink) Step(cmds []Command, outputs *[]Output) {
 	h := s.hub
-	h.step(s, outs, func(now int64) {
+	h.step(s, outputs, func(now int64) {
 		for i := range cmds {
 			if id := cmds[i].Req.ID; id != nil && len(cmds) > 1 {
 				h.core.PrefetchID(id)
@@ -65,9 +65,9 @@ func (s *Sink) Step(cmds []Command, outs *[]Output) {
 func (h *Hub) update(f func(now int64)) { h.step(nil, nil, f) }
 
 // step carries out f and its immediate consequences under the lock. The core changes only here.
-// own is the sink that calls it, or nil. If outs is not nil, the output of own is moved
+// own is the sink that calls it, or nil. If outputs is not nil, the output of own is moved
 // there.
-func (h *Hub) step(own *Sink, outs *[]Output, f func(now int64)) {
+func (h *Hub) step(own *Sink, outputs *[]Output, f func(now int64)) {
 	defer h.exitOnPanic()
 	now := h.clock()
 	h.mu.Lock()
@@ -78,11 +78,11 @@ func (h *Hub) step(own *Sink, outs *[]Output, f func(now int64)) {
 		h.connsToRemove = h.connsToRemove[:len(h.connsToRemove)-1]
 		h.removePeer(c, "")
 	}
-	if outs != nil {
-		*outs = own.take(now, *outs)
+	if outputs != nil {
+		*outputs = own.take(now, *outputs)
 	}
 	h.unlock(own)
-	if send && (own == nil || outs != nil) { // nothing is sent in the middle of a round
+	if send && (own == nil || outputs != nil) { // nothing is sent in the middle of a round
 		h.fleet.Send()
 	}
 }
@@ -180,7 +180,7 @@ func (h *Hub) callCore(now int64, c *Conn, cmd *Command) {
 			Type: req.Type, Types: req.Types, Except: req.Except, Allows: cmd.Covers, Scope: cmd.Scope,
 			Prefetch: req.Prefetch, WantsNotices: req.WantCancels, WantsHeaders: req.WantHeaders,
 		})
-		c.NamesJobs = c.NamesJobs || req.Prefetch > 0 && len(effects) > 0 && effects[0].Op == broker.OpOK
+		c.SendsJobIDs = c.SendsJobIDs || req.Prefetch > 0 && len(effects) > 0 && effects[0].Op == broker.OpOK
 	case wire.Cancel, wire.Change:
 		if typ := h.core.TypeOf(c.Peer, req.ID); cmd.Covers != nil && typ != nil && !cmd.Covers(typ) {
 			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: req.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})

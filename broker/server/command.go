@@ -68,7 +68,7 @@ func (c *conn) addRequest(b *batch, payload []byte, stable bool) {
 }
 
 func decodeCommand(d *wire.Decoder, cmd *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
-	err := d.DecodeMore(payload, from.Port, from.NamesJobs, &cmd.Req)
+	err := d.DecodeMore(payload, from.Port, from.SendsJobIDs, &cmd.Req)
 	switch n := len(cmd.Req.Body); {
 	case err != nil || !cmd.StableBody:
 	case n < minBigFrame:

@@ -66,10 +66,10 @@ const (
 	readBufSize = 512 << 10
 	minRead     = 256 << 10
 	maxRound    = 4 << 20
-	// maxTotalRest is roughly how much input all connections together may leave for later
-	// turns; each may leave minConnRest.
-	maxTotalRest = 4 << 20
-	minConnRest  = 4 << 10
+	// maxTotalBacklog is roughly how much input all connections together may leave for later
+	// turns; each may leave minConnBacklog.
+	maxTotalBacklog = 4 << 20
+	minConnBacklog  = 4 << 10
 	// maxPool bounds the memory that a loop keeps for frames that must wait, in bytes.
 	maxPool = 4 << 20
 	// maxWriteTurn limits the bytes that one connection is sent before other connections get their
@@ -129,7 +129,7 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		return
 	}
 	into, room := c.input.freeSpace(), lp.readBuf[lp.readBytes:]
-	room = room[:min(len(room), c.readLimit, max(minConnRest, maxTotalRest/(1+lp.lastCutTurns)))]
+	room = room[:min(len(room), c.readLimit, max(minConnBacklog, maxTotalBacklog/(1+lp.lastCutTurns)))]
 	if len(into) > readBufSize {
 		into, room = into[:readBufSize], nil
 	}
@@ -334,8 +334,8 @@ func (lp *loop) writeForLoop() bool {
 // until its peer has read enough.
 func (lp *loop) send(c *conn) {
 	budget := maxWriteTurn
-	parts, held := c.hubConn.NextParts(lp.parts[:0], budget)
-	for held > 0 && budget > 0 {
+	parts, unsent := c.hubConn.NextParts(lp.parts[:0], budget)
+	for unsent > 0 && budget > 0 {
 		n, err := c.source.send(parts)
 		clear(parts)
 		if err != nil {
@@ -353,17 +353,17 @@ func (lp *loop) send(c *conn) {
 		if budget -= n; outcomes {
 			budget = 0
 		}
-		parts, held = c.hubConn.NextParts(lp.parts[:0], budget)
+		parts, unsent = c.hubConn.NextParts(lp.parts[:0], budget)
 	}
-	switch congested := held > 0 && c.hubConn.Congested(); {
+	switch congested := unsent > 0 && c.hubConn.Congested(); {
 	case c.readState == readPaused && !congested:
 		c.resume()
 	case c.readState == readReady && congested && c.state < stateDraining:
 		c.readState = readPaused
 	}
-	if held == 0 && c.state == stateClosing {
+	if unsent == 0 && c.state == stateClosing {
 		c.source.finish()
-	} else if held > 0 && budget == 0 {
+	} else if unsent > 0 && budget == 0 {
 		c.source.requestTurn()
 	}
 }
