@@ -17,7 +17,7 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 		out = api.Fleet{
 			Member: true, Name: info.Name, Epoch: formatEpoch(info.Epoch), Alone: info.NameTaken,
 			NATS: &api.NATS{Connected: info.Connected, Seconds: time.Since(info.Since).Seconds(), URL: info.URL, Reason: info.AwayReason},
-			Lent: info.Stats.Lent, Borrowed: info.Stats.Borrowed, Lends: info.Stats.Lends, Borrows: info.Stats.Borrows,
+			Lent: info.Stats.Lent, Borrowed: info.Stats.Borrowed, Lends: info.Stats.TotalLent, Borrows: info.Stats.TotalBorrowed,
 			Returned: info.Stats.ReturnedJobs, Lost: info.Stats.LostJobs, Late: info.Stats.LateResults, Brokers: []api.FleetBroker{},
 		}
 		for _, p := range info.Peers {
@@ -64,8 +64,8 @@ func (c *collector) collectFleet(m metrics) {
 	s := &info.Stats
 	m.gauge("fleet_lent", "Jobs of this broker that are at other brokers now.", float64(s.Lent))
 	m.gauge("fleet_borrowed", "Jobs of other brokers that run here now.", float64(s.Borrowed))
-	m.count("fleet_lends_total", "Jobs lent to other brokers.", s.Lends)
-	m.count("fleet_borrows_total", "Jobs borrowed from other brokers.", s.Borrows)
+	m.count("fleet_lends_total", "Jobs lent to other brokers.", s.TotalLent)
+	m.count("fleet_borrows_total", "Jobs borrowed from other brokers.", s.TotalBorrowed)
 	m.count("fleet_returned_total", "Lent jobs that came back without having run.", s.ReturnedJobs)
 	m.count("fleet_lost_total", "Lent jobs whose borrower was lost.", s.LostJobs)
 	m.count("fleet_late_total", "Results that arrived after their loan had ended.", s.LateResults)

@@ -439,7 +439,7 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 			p.loans[key] = run
 			p.borrowed++
 			m.stats.Borrowed++
-			m.stats.Borrows++
+			m.stats.TotalBorrowed++
 		}
 		m.apply(effects)
 	}

@@ -306,7 +306,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		br.lent++
 		p.lent++
 		m.stats.Lent++
-		m.stats.Lends++
+		m.stats.TotalLent++
 		if !br.isDemandStale {
 			br.isDemandStale = true
 			m.lend.staleBorrowers = append(m.lend.staleBorrowers, br)

@@ -28,8 +28,8 @@ func TestBorrowersRateLimitsBorrowing(t *testing.T) {
 			}
 			start := w.now
 			w.answerJobs(t, jobs)
-			if st := w.machines[0].Info().Stats; st.ReturnedJobs != 0 || st.Lends != jobs {
-				t.Errorf("%d jobs were lent %d times, %d came back without a run", jobs, st.Lends, st.ReturnedJobs)
+			if st := w.machines[0].Info().Stats; st.ReturnedJobs != 0 || st.TotalLent != jobs {
+				t.Errorf("%d jobs were lent %d times, %d came back without a run", jobs, st.TotalLent, st.ReturnedJobs)
 			}
 			if elapsed := float64(w.now-start) / 1e9; limits.Rate > 0 && (elapsed < 0.7*jobs/limits.Rate-0.1 || elapsed > 2*jobs/limits.Rate+0.5) {
 				t.Errorf("it took %.3f s", elapsed)
@@ -90,7 +90,7 @@ func TestHomeRulesApplyToGroups(t *testing.T) {
 		t.Errorf("%d of a group run that may run 3", len(w.assignments))
 	}
 	w.answerJobs(t, 10)
-	if st := w.machines[0].Info().Stats; st.Lends != 10 || st.ReturnedJobs != 0 {
+	if st := w.machines[0].Info().Stats; st.TotalLent != 10 || st.ReturnedJobs != 0 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -113,7 +113,7 @@ type Machine struct {
 	nextTick, answerAt int64
 	heartbeatAt        int64 // when it last sent a heartbeat
 	connectedAt        int64 // when NATS was last connected
-	heartbeatSoon      bool  // the next heartbeat is sent early
+	sendHeartbeatEarly bool  // the next heartbeat is sent early
 	joinAt             int64 // when it sends its first heartbeat
 	namesakeHeardAt    int64 // when another broker of its name was last heard; 0 never
 	nameTaken          bool  // another broker has its name, so it takes no part
@@ -142,10 +142,10 @@ type Stats struct {
 	// Lent jobs are at other brokers now; Borrowed jobs belong to other brokers and run here
 	// now.
 	Lent, Borrowed int
-	// Lends and Borrows count all jobs lent and borrowed. ReturnedJobs counts lent jobs that
+	// TotalLent and TotalBorrowed count all jobs lent and borrowed. ReturnedJobs counts lent jobs that
 	// came back without a run, LostJobs those at brokers that were lost, and LateResults
 	// counts results that came too late.
-	Lends, Borrows, ReturnedJobs, LostJobs, LateResults uint64
+	TotalLent, TotalBorrowed, ReturnedJobs, LostJobs, LateResults uint64
 	// UnreadableMessages counts messages that could not be read, and MissedMessages those that were missed.
 	UnreadableMessages, MissedMessages uint64
 	RoundTrips                         broker.Durations // of heartbeats
@@ -233,7 +233,7 @@ func (m *Machine) runTick() {
 			m.requestAgain(p)
 		}
 	}
-	if m.ticks%heartbeatTicks == 0 || m.heartbeatSoon && m.now >= m.heartbeatAt+2*tickInterval {
+	if m.ticks%heartbeatTicks == 0 || m.sendHeartbeatEarly && m.now >= m.heartbeatAt+2*tickInterval {
 		m.sendHeartbeat()
 	}
 	m.sendWants(m.ticks%wantsTicks == 0)
@@ -292,7 +292,7 @@ func (m *Machine) Receive(now int64, data []byte) {
 
 // receiveOtherVersion records a broker that uses another version of these messages. Only the sender of
 // such a message can be read.
-func (m *Machine) receiveOtherVersion(name string, epoch, version uint64) {
+func (m *Machine) receiveOtherVersion(name string, epoch, theirVersion uint64) {
 	other := m.otherVersions[name]
 	if other == nil {
 		if len(m.otherVersions) == maxPeers {
@@ -302,7 +302,7 @@ func (m *Machine) receiveOtherVersion(name string, epoch, version uint64) {
 		m.otherVersions[name] = other
 		m.addEvent(OtherVersion, name, "")
 	}
-	*other = otherVersion{epoch, version, m.now}
+	*other = otherVersion{epoch, theirVersion, m.now}
 }
 
 // receiveOwnName handles a message with this broker's name, which is its own or another broker's. Of
@@ -373,10 +373,11 @@ func (m *Machine) Messages(sent []Message) []Message {
 	return out
 }
 
-// OnConnected records that NATS is connected. From now on, part limits the item bytes of a message.
-func (m *Machine) OnConnected(now int64, part int) {
+// OnConnected records that NATS is connected. From now on, maxMessage limits the
+// item bytes of a message.
+func (m *Machine) OnConnected(now int64, maxMessage int) {
 	m.now = max(m.now, now)
-	m.cfg.MaxMessage, m.connectedAt = part, m.now
+	m.cfg.MaxMessage, m.connectedAt = maxMessage, m.now
 	if !m.nameTaken && m.now >= m.joinAt {
 		m.sendHeartbeat()
 	}

@@ -99,7 +99,7 @@ func (m *Machine) OnNoListener(now int64, name string) {
 // heartbeat, which no longer lists it, is sent early.
 func (m *Machine) losePeer(p *peer, why string) {
 	m.removePeer(p, why)
-	m.heartbeatSoon = true
+	m.sendHeartbeatEarly = true
 }
 
 // removePeer gives up a broker.
@@ -124,7 +124,7 @@ func (m *Machine) endSession(p *peer, why string) {
 
 // sendHeartbeat sends a heartbeat, which names the brokers that we hear.
 func (m *Machine) sendHeartbeat() {
-	m.heartbeatAt, m.heartbeatSoon = m.now, false
+	m.heartbeatAt, m.sendHeartbeatEarly = m.now, false
 	out := m.newMessage(msgHeartbeat, 64*len(m.peersByName))
 	out.putInt(m.now)
 	out.putBool(m.core.Draining())
@@ -155,7 +155,7 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
 		return // a later one has already arrived
 	}
 	if m.now-p.heardAt >= unackedAfter/2 && p.lent+p.borrowed > 0 {
-		m.heartbeatSoon = true // p may not have heard us either, and may wait for our next heartbeat
+		m.sendHeartbeatEarly = true // p may not have heard us either, and may wait for our next heartbeat
 	}
 	p.heardAt, p.sentAt, p.receivedAt, p.draining = m.now, clock, m.now, draining
 	hearsUs := false

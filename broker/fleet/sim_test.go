@@ -35,7 +35,7 @@ func TestFaultyBusLosesNoJob(t *testing.T) {
 		w.run()
 		for _, x := range w.nodes {
 			st := x.machine.Info().Stats
-			sum.Lends += st.Lends + x.statsBefore.Lends
+			sum.TotalLent += st.TotalLent + x.statsBefore.TotalLent
 			sum.ReturnedJobs += st.ReturnedJobs + x.statsBefore.ReturnedJobs
 			sum.LostJobs += st.LostJobs + x.statsBefore.LostJobs
 			sum.MissedMessages += st.MissedMessages + x.statsBefore.MissedMessages
@@ -44,7 +44,7 @@ func TestFaultyBusLosesNoJob(t *testing.T) {
 			t.Fatalf("seed %d: go test ./broker/fleet -run TestFaultyBusLosesNoJob -seed %d -seeds 1", s, s)
 		}
 	}
-	if n >= 20 && (sum.Lends == 0 || sum.ReturnedJobs == 0 || sum.LostJobs == 0 || sum.MissedMessages == 0) {
+	if n >= 20 && (sum.TotalLent == 0 || sum.ReturnedJobs == 0 || sum.LostJobs == 0 || sum.MissedMessages == 0) {
 		t.Errorf("of %d worlds nothing was lent, returned, lost or missed: %+v", n, sum)
 	}
 }
@@ -146,7 +146,7 @@ func (x *node) start() {
 	x.life++
 	if x.machine != nil {
 		st := x.machine.Info().Stats
-		x.statsBefore.Lends += st.Lends
+		x.statsBefore.TotalLent += st.TotalLent
 		x.statsBefore.ReturnedJobs += st.ReturnedJobs
 		x.statsBefore.LostJobs += st.LostJobs
 		x.statsBefore.MissedMessages += st.MissedMessages

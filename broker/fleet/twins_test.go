@@ -172,8 +172,8 @@ func TestLentWithinWants(t *testing.T) {
 				w.submit(fmt.Sprint(i), fmt.Sprintf(`"%d"`, i%v.types), []byte("1"))
 			}
 			w.answerJobs(t, v.jobs)
-			if st := w.machines[0].Info().Stats; st.ReturnedJobs != 0 || st.Lends != uint64(v.jobs) {
-				t.Errorf("%d jobs were lent %d times, %d came back without a run", v.jobs, st.Lends, st.ReturnedJobs)
+			if st := w.machines[0].Info().Stats; st.ReturnedJobs != 0 || st.TotalLent != uint64(v.jobs) {
+				t.Errorf("%d jobs were lent %d times, %d came back without a run", v.jobs, st.TotalLent, st.ReturnedJobs)
 			}
 		})
 	}
