@@ -21,15 +21,15 @@ func apiDeadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	}
 }
 
-func (a *API) findLetters(typ []byte, from, limit int, filter *broker.LetterFilter) (letters []*broker.DeadLetter, next int) {
+func (a *API) findDeadJobs(typ []byte, from, limit int, filter *broker.LetterFilter) (letters []*broker.DeadLetter, next int) {
 	a.srv.Hub().View(func(core *broker.Broker, now int64) { letters, next = core.DeadLetters(now, typ, from, limit, filter) })
 	return letters, next
 }
 
-// letterKeys are the keys of a failed-job filter.
-var letterKeys = []string{"id", "reason", "older"}
+// deadJobKeys are the keys of a failed-job filter.
+var deadJobKeys = []string{"id", "reason", "older"}
 
-func letterFilter(query url.Values) (*broker.LetterFilter, error) {
+func deadJobFilter(query url.Values) (*broker.LetterFilter, error) {
 	older, err := intParam(query, "older", wire.MaxDurationMS)
 	filter := &broker.LetterFilter{ID: query.Get("id"), MinTimeSinceFailure: time.Duration(older) * time.Millisecond}
 	if part := query.Get("reason"); part != "" {
@@ -41,12 +41,12 @@ func letterFilter(query url.Values) (*broker.LetterFilter, error) {
 // getDead lists the matching failed jobs of a type, latest first, without bodies.
 func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	name := nameIn(r, "type")
-	filter, err := letterFilter(r.URL.Query())
+	filter, err := deadJobFilter(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.DeadJob, next int) {
-		found, next := a.findLetters(name, from, limit, filter)
+		found, next := a.findDeadJobs(name, from, limit, filter)
 		now := a.srv.Hub().Now()
 		for _, l := range found {
 			items = append(items, apiDeadJob(l, now))
@@ -55,8 +55,8 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// maxDead bounds the failed jobs of one id in an answer.
-const maxDead = 100
+// maxDeadJobs bounds the failed jobs of one id in an answer.
+const maxDeadJobs = 100
 
 // findDead lists the failed jobs with an id in all types, the latest of each type first.
 func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
@@ -77,11 +77,13 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	}
 	out := api.List[api.DeadJob]{Items: []api.DeadJob{}}
 	for _, typ := range types {
-		for from := 0; from >= 0 && len(out.Items) < maxDead && r.Context().Err() == nil; {
+		for from := 0; from >= 0 && len(out.Items) < maxDeadJobs && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			a.withBuildLock(func() { found, from = a.findLetters(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)}) })
+			a.withBuildLock(func() {
+				found, from = a.findDeadJobs(typ, from, itemsPerLook, &broker.LetterFilter{ID: wire.Value(id)})
+			})
 			for _, l := range found {
-				if bytes.Equal(l.ID, id) && len(out.Items) < maxDead {
+				if bytes.Equal(l.ID, id) && len(out.Items) < maxDeadJobs {
 					out.Items = append(out.Items, apiDeadJob(l, h.Now()))
 				}
 			}
@@ -91,9 +93,9 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// requestedLetter returns the failed job with the given number or, without a number, the oldest one
+// requestedDeadJob returns the failed job with the given number or, without a number, the oldest one
 // with the id.
-func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err error) {
+func (a *API) requestedDeadJob(r *http.Request) (letter *broker.DeadLetter, err error) {
 	name := nameIn(r, "type")
 	id := nameIn(r, "id")
 	no, err := intParam(r.URL.Query(), "no", math.MaxInt-1)
@@ -106,7 +108,7 @@ func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err e
 	}
 	for more := true; more && r.Context().Err() == nil; more = no == 0 && from >= 0 {
 		var found []*broker.DeadLetter
-		found, from = a.findLetters(name, from, limit, nil)
+		found, from = a.findDeadJobs(name, from, limit, nil)
 		for _, l := range found {
 			if bytes.Equal(l.ID, id) && (no == 0 || l.Number == int(no)) {
 				letter = l
@@ -114,18 +116,18 @@ func (a *API) requestedLetter(r *http.Request) (letter *broker.DeadLetter, err e
 		}
 	}
 	if letter == nil {
-		return nil, noLetterError(id)
+		return nil, noDeadJobError(id)
 	}
 	return letter, nil
 }
 
-func noLetterError(id []byte) error {
+func noDeadJobError(id []byte) error {
 	return apiError(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
 }
 
 // getDeadJob shows the failed job that a retry would resubmit, with its body.
 func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
-	l, err := a.requestedLetter(r)
+	l, err := a.requestedDeadJob(r)
 	if err != nil {
 		return err
 	}
@@ -136,7 +138,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	if _, err := readBody(r); err != nil {
 		return err
 	}
-	l, err := a.requestedLetter(r)
+	l, err := a.requestedDeadJob(r)
 	if err != nil {
 		return err
 	}
@@ -149,7 +151,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	switch code {
 	case 0:
 	case broker.UnknownID:
-		return noLetterError(l.ID)
+		return noDeadJobError(l.ID)
 	default:
 		return apiError(http.StatusConflict, "refused", "%s", wording.Reason(&reason))
 	}
@@ -161,7 +163,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 
 // discardDead drops the failed job that a retry would resubmit.
 func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
-	l, err := a.requestedLetter(r)
+	l, err := a.requestedDeadJob(r)
 	if err != nil {
 		return err
 	}
@@ -171,7 +173,7 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 		return effects
 	})
 	if !found {
-		return noLetterError(l.ID)
+		return noDeadJobError(l.ID)
 	}
 	id := wire.Value(l.ID)
 	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.Number).Str("peer", peerOf(r)).Msg("an operator discarded a failed job")
@@ -180,29 +182,29 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) retryAllDead(w http.ResponseWriter, r *http.Request) error {
-	return a.walkDead(w, r, "retried failed jobs", true)
+	return a.changeDeadJobs(w, r, "retried failed jobs", true)
 }
 
 func (a *API) discardAllDead(w http.ResponseWriter, r *http.Request) error {
-	return a.walkDead(w, r, "discarded failed jobs", false)
+	return a.changeDeadJobs(w, r, "discarded failed jobs", false)
 }
 
-// walkDead retries or discards the matching failed jobs of a type.
-func (a *API) walkDead(w http.ResponseWriter, r *http.Request, verb string, resubmit bool) error {
+// changeDeadJobs retries or discards the matching failed jobs of a type.
+func (a *API) changeDeadJobs(w http.ResponseWriter, r *http.Request, logText string, resubmit bool) error {
 	name := nameIn(r, "type")
-	query, limit, err := readSelection(r, letterKeys...)
+	query, limit, err := readSelection(r, deadJobKeys...)
 	if err != nil {
 		return err
 	}
-	filter, err := letterFilter(query)
+	filter, err := deadJobFilter(query)
 	if err != nil {
 		return err
 	}
 	allowLongAnswer(w)
-	return a.handleMany(w, r, verb, query, func() (count int) {
+	return a.handleMany(w, r, logText, query, func() (count int) {
 		for from := 0; from >= 0 && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
-			found, from = a.findLetters(name, from, math.MaxInt, filter)
+			found, from = a.findDeadJobs(name, from, math.MaxInt, filter)
 			count += len(found)
 		}
 		return count

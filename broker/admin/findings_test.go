@@ -18,9 +18,9 @@ import (
 
 var healthyFor = flag.Duration("healthy", 4*time.Second, "how long a broker under load is to yield no findings")
 
-// stage is a condition on a broker that a finding must report, about a type of its own. In
+// scenario is a condition on a broker that a finding must report, about a type of its own. In
 // frames and requests, TYP is replaced by its name.
-type stage struct {
+type scenario struct {
 	*world
 	typ       string
 	startedAt time.Time
@@ -28,15 +28,15 @@ type stage struct {
 	undo []func()
 }
 
-func (s *stage) withType(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
+func (s *scenario) withType(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
 
 // peer is a client that sends frames, and reads answers only on demand.
 type peer struct {
 	net.Conn
-	stage *stage
+	scenario *scenario
 }
 
-func (s *stage) dial(a net.Addr, reads bool) *peer {
+func (s *scenario) dial(a net.Addr, reads bool) *peer {
 	s.t.Helper()
 	c, err := net.Dial("tcp", a.String())
 	if err != nil {
@@ -50,38 +50,38 @@ func (s *stage) dial(a net.Addr, reads bool) *peer {
 }
 
 // dialUnread sends hello and reads nothing; its system buffers little.
-func (s *stage) dialUnread(a net.Addr) *peer {
+func (s *scenario) dialUnread(a net.Addr) *peer {
 	p := s.dial(a, false)
 	_ = p.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	return p.send(`{"action":"hello","client":"TYP"}`)
 }
 
 func (p *peer) send(format string, args ...any) *peer {
-	p.stage.t.Helper()
+	p.scenario.t.Helper()
 	if err := p.try(format, args...); err != nil {
-		p.stage.t.Fatal(err)
+		p.scenario.t.Fatal(err)
 	}
 	return p
 }
 
 // try sends a frame, like send, but returns an error if the connection is lost.
 func (p *peer) try(format string, args ...any) error {
-	_, err := p.Write(frame(p.stage.withType(format), args...))
+	_, err := p.Write(frame(p.scenario.withType(format), args...))
 	return err
 }
 
-func (s *stage) addSubmitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
+func (s *scenario) addSubmitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
 
 // addWorker adds a worker whose join has these keys, and which answers no jobs.
-func (s *stage) addWorker(join string) *peer {
+func (s *scenario) addWorker(join string) *peer {
 	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.withType(join))
 }
 
 // addAnsweringWorker adds a worker that joins with these keys and gives each job the same answer.
-func (s *stage) addAnsweringWorker(join, answer string) { s.addSlowWorker(join, answer, 0) }
+func (s *scenario) addAnsweringWorker(join, answer string) { s.addSlowWorker(join, answer, 0) }
 
 // addSlowWorker is like addAnsweringWorker, but the worker answers after the given time.
-func (s *stage) addSlowWorker(join, answer string, d time.Duration) {
+func (s *scenario) addSlowWorker(join, answer string, d time.Duration) {
 	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.withType(join))
 	go c.onEach(`"action":"job"`, func(string) []byte {
 		time.Sleep(d)
@@ -91,7 +91,7 @@ func (s *stage) addSlowWorker(join, answer string, d time.Duration) {
 
 // keepQueued adds a submitter that keeps n jobs of the type in the broker: it submits a new job for
 // each result.
-func (s *stage) keepQueued(n int, typ, fields string) {
+func (s *scenario) keepQueued(n int, typ, fields string) {
 	c, i := s.dial(s.srv.SubmitAddr(), false), 0
 	job := func(string) []byte {
 		i++
@@ -130,7 +130,7 @@ func readFrame(r io.Reader) (string, error) {
 }
 
 // addJobs submits n jobs of the type, with more keys.
-func (s *stage) addJobs(n int, fields string) *peer {
+func (s *scenario) addJobs(n int, fields string) *peer {
 	p := s.addSubmitter()
 	for i := range n {
 		p.send(`{"action":"submit","id":"%s-%d","type":"TYP","body":1%s}`, p.LocalAddr(), i, s.withType(fields))
@@ -138,9 +138,9 @@ func (s *stage) addJobs(n int, fields string) *peer {
 	return p
 }
 
-// repeat repeats something until the stage is cleared. It runs concurrently with the
+// repeat repeats something until the scenario is cleared. It runs concurrently with the
 // test, so it does not touch the undo list and makes its own connections.
-func (s *stage) repeat(step func(i int)) {
+func (s *scenario) repeat(step func(i int)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -156,7 +156,7 @@ func (s *stage) repeat(step func(i int)) {
 	s.undo = append(s.undo, func() { close(done); wg.Wait() })
 }
 
-func (s *stage) putJSON(path, body string) {
+func (s *scenario) putJSON(path, body string) {
 	method := "PUT"
 	if strings.HasSuffix(path, "pause") || strings.HasSuffix(path, "drain") {
 		method = "POST"
@@ -172,14 +172,14 @@ func (s *stage) putJSON(path, body string) {
 }
 
 // awaitRun waits until the only job of a type runs.
-func (s *stage) awaitRun(typ string) {
+func (s *scenario) awaitRun(typ string) {
 	s.t.Helper()
 	eventually(s.t, "it runs", func() bool {
 		return s.call("GET", s.withType("/v1/types/"+typ+"/demand"), "", 200)["demand"] == 1.0 && s.call("GET", s.withType("/v1/types/"+typ), "", 200)["running"] == 1.0
 	})
 }
 
-func (s *stage) findings() api.Findings {
+func (s *scenario) findings() api.Findings {
 	s.t.Helper()
 	data, err := json.Marshal(s.call("GET", "/v1/findings", "", 200))
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *stage) findings() api.Findings {
 	return f
 }
 
-func (s *stage) finding(cause, subject string) *api.Finding {
+func (s *scenario) finding(cause, subject string) *api.Finding {
 	name, flag, _ := strings.Cut(cause, " ")
 	for _, f := range s.findings().Items {
 		if f.Cause == name && f.Limit == flag && (subject == "" || f.Subject == subject) {
@@ -209,16 +209,16 @@ const body100 = `"01234567890123456789012345678901234567890123456789012345678901
 func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 	t.Parallel()
 	shared := start(t, nil)
-	base := &stage{world: shared}
+	base := &scenario{world: shared}
 	eventually(t, "a calm broker", func() bool { return len(base.findings().Items) == 0 })
 	ownBroker := func(*settings.Options) {}
-	type staged struct {
-		*stage
+	type scenarioCase struct {
+		*scenario
 		name, cause, subject string
 	}
-	var stages []staged
-	group := func(rule string) func(s *stage) {
-		return func(s *stage) {
+	var scenarios []scenarioCase
+	group := func(rule string) func(s *scenario) {
+		return func(s *scenario) {
 			s.putJSON("/v1/groups/TYP-*", rule)
 			s.addWorker(`"type":"TYP","prefetch":100`)
 			s.addJobs(5, `,"groups":["TYP-1"]`)
@@ -227,23 +227,23 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 	for i, c := range []struct {
 		name, cause, subject string
 		options              func(o *settings.Options)
-		stage                func(s *stage)
+		arrange              func(s *scenario)
 	}{
-		{"no worker", "no_worker", "TYP", nil, func(s *stage) { s.addJobs(3, "") }},
-		{"a worker of another type", "no_worker", "TYP", nil, func(s *stage) { s.addWorker(`"type":"other-TYP"`); s.addJobs(3, "") }},
-		{"patterns that do not fit", "no_worker", "TYP", ownBroker, func(s *stage) { s.addWorker(`"types":["*"],"except":["TYP"]`); s.addJobs(1, "") }},
-		{"paused", "paused", "TYP", nil, func(s *stage) {
+		{"no worker", "no_worker", "TYP", nil, func(s *scenario) { s.addJobs(3, "") }},
+		{"a worker of another type", "no_worker", "TYP", nil, func(s *scenario) { s.addWorker(`"type":"other-TYP"`); s.addJobs(3, "") }},
+		{"patterns that do not fit", "no_worker", "TYP", ownBroker, func(s *scenario) { s.addWorker(`"types":["*"],"except":["TYP"]`); s.addJobs(1, "") }},
+		{"paused", "paused", "TYP", nil, func(s *scenario) {
 			s.putJSON("/v1/types/TYP/pause", "{}")
 			s.addWorker(`"type":"TYP"`)
 			s.addJobs(3, "")
 			s.undo = append(s.undo, func() { s.call("POST", s.withType("/v1/types/TYP/resume"), "{}", 200) })
 		}},
-		{"concurrency of the type", "type_concurrency", "TYP", nil, func(s *stage) {
+		{"concurrency of the type", "type_concurrency", "TYP", nil, func(s *scenario) {
 			s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
 			s.addWorker(`"type":"TYP","prefetch":10`)
 			s.addJobs(3, "")
 		}},
-		{"rate of the type", "type_rate", "TYP", nil, func(s *stage) {
+		{"rate of the type", "type_rate", "TYP", nil, func(s *scenario) {
 			s.putJSON("/v1/types/TYP/limits", `{"rate":0.01}`)
 			s.addWorker(`"type":"TYP","prefetch":10`)
 			s.addJobs(3, "")
@@ -251,7 +251,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		{"a group that holds all", "group_limit", "TYP-1", nil, group(`{"concurrency":0}`)},
 		{"concurrency of a group", "group_limit", "TYP-1", nil, group(`{"concurrency":2}`)},
 		{"rate of a group", "group_limit", "TYP-1", nil, group(`{"rate":0.01}`)},
-		{"a group behind many that are busier", "group_limit", "TYP-1", ownBroker, func(s *stage) {
+		{"a group behind many that are busier", "group_limit", "TYP-1", ownBroker, func(s *scenario) {
 			s.addWorker(`"type":"busy","prefetch":1000`)
 			busy := s.addSubmitter()
 			for i := range 700 {
@@ -263,14 +263,14 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			})
 			group(`{"concurrency":0}`)(s)
 		}},
-		{"all at work", "all_busy", "TYP", nil, func(s *stage) { s.addWorker(`"type":"TYP"`); s.addJobs(20, "") }},
-		{"all at work for all types", "workers_away", "TYP", nil, func(s *stage) {
+		{"all at work", "all_busy", "TYP", nil, func(s *scenario) { s.addWorker(`"type":"TYP"`); s.addJobs(20, "") }},
+		{"all at work for all types", "workers_away", "TYP", nil, func(s *scenario) {
 			s.addWorker(`"types":["TYP*"],"prefetch":1`)
 			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP-other","body":1}`)
 			s.awaitRun("TYP-other")
 			s.addJobs(2, "")
 		}},
-		{"all left", "no_worker", "TYP", nil, func(s *stage) {
+		{"all left", "no_worker", "TYP", nil, func(s *scenario) {
 			s.addWorker(`"type":"TYP"`).send(`{"action":"leave"}`)
 			eventually(s.t, "it has left", func() bool { // otherwise this worker would get a job
 				items := s.call("GET", s.withType("/v1/workers?type=TYP"), "", 200)["items"].([]any)
@@ -278,16 +278,16 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			})
 			s.addJobs(2, "")
 		}},
-		{"overdue", "overdue", "TYP", nil, func(s *stage) {
+		{"overdue", "overdue", "TYP", nil, func(s *scenario) {
 			s.addWorker(`"type":"TYP"`)
 			s.addJobs(1, `,"timeout_ms":100,"retries":0`)
 		}},
-		{"all fail", "failing", "TYP", nil, func(s *stage) {
+		{"all fail", "failing", "TYP", nil, func(s *scenario) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
 			p := s.addSubmitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"retries":0}`, i) })
 		}},
-		{"more fail than are answered", "failing", "TYP", nil, func(s *stage) {
+		{"more fail than are answered", "failing", "TYP", nil, func(s *scenario) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"neither"}`)
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"respond","body":1}`)
@@ -298,12 +298,12 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 				}
 			})
 		}},
-		{"the same reason", "same_reason", "TYP", nil, func(s *stage) {
+		{"the same reason", "same_reason", "TYP", nil, func(s *scenario) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
 			p := s.addSubmitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
-		{"workers that are lost", "failing", "TYP", nil, func(s *stage) {
+		{"workers that are lost", "failing", "TYP", nil, func(s *scenario) {
 			s.addJobs(1000, `,"retries":1000`)
 			s.repeat(func(int) {
 				c, err := net.Dial("tcp", s.srv.WorkerAddr().String())
@@ -316,43 +316,43 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 				_ = c.Close()
 			})
 		}},
-		{"deadlines", "expired", "TYP", nil, func(s *stage) {
+		{"deadlines", "expired", "TYP", nil, func(s *scenario) {
 			p := s.addSubmitter()
 			s.repeat(func(i int) {
 				_ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"expires_ms":10}`, i)
 			})
 		}},
-		{"given back", "given_back", "TYP", nil, func(s *stage) {
+		{"given back", "given_back", "TYP", nil, func(s *scenario) {
 			s.addSlowWorker(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
 			s.addJobs(1, "")
 		}},
-		{"jobs", "limit max-jobs", "broker", func(o *settings.Options) { o.MaxJobs = 20 }, func(s *stage) { s.addJobs(18, "") }},
-		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *settings.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.addJobs(19, "") }},
-		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *settings.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.addJobs(19, "") }},
-		{"bytes", "limit max-bytes", "broker", func(o *settings.Options) { o.MaxBytes = 1 << 20 }, func(s *stage) {
+		{"jobs", "limit max-jobs", "broker", func(o *settings.Options) { o.MaxJobs = 20 }, func(s *scenario) { s.addJobs(18, "") }},
+		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *settings.Options) { o.MaxTypeJobs = 20 }, func(s *scenario) { s.addJobs(19, "") }},
+		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *settings.Options) { o.MaxSubmitterJobs = 20 }, func(s *scenario) { s.addJobs(19, "") }},
+		{"bytes", "limit max-bytes", "broker", func(o *settings.Options) { o.MaxBytes = 1 << 20 }, func(s *scenario) {
 			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 		}},
-		{"bytes of a type", "limit max-type-bytes", "TYP", func(o *settings.Options) { o.MaxTypeBytes = 1 << 20 }, func(s *stage) {
+		{"bytes of a type", "limit max-type-bytes", "TYP", func(o *settings.Options) { o.MaxTypeBytes = 1 << 20 }, func(s *scenario) {
 			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 		}},
-		{"types", "limit max-types", "broker", func(o *settings.Options) { o.MaxTypes = 10 }, func(s *stage) {
+		{"types", "limit max-types", "broker", func(o *settings.Options) { o.MaxTypes = 10 }, func(s *scenario) {
 			p := s.addSubmitter()
 			for i := range 9 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP%d","body":1}`, i, i)
 			}
 		}},
-		{"groups", "limit max-groups", "broker", func(o *settings.Options) { o.MaxGroups = 10 }, func(s *stage) {
+		{"groups", "limit max-groups", "broker", func(o *settings.Options) { o.MaxGroups = 10 }, func(s *scenario) {
 			p := s.addSubmitter()
 			for i := range 10 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"groups":["TYP-%d"]}`, i, i)
 			}
 		}},
-		{"connections", "limit max-conns", "broker", func(o *settings.Options) { o.MaxConns = 10 }, func(s *stage) {
+		{"connections", "limit max-conns", "broker", func(o *settings.Options) { o.MaxConns = 10 }, func(s *scenario) {
 			for range 9 {
 				s.addSubmitter()
 			}
 		}},
-		{"too many connections", "turned_away", "broker", func(o *settings.Options) { o.MaxConns = 2 }, func(s *stage) {
+		{"too many connections", "turned_away", "broker", func(o *settings.Options) { o.MaxConns = 2 }, func(s *scenario) {
 			s.addSubmitter()
 			s.addSubmitter()
 			s.repeat(func(int) {
@@ -362,53 +362,53 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 				}
 			})
 		}},
-		{"failed jobs kept", "limit dead-letters", "TYP", func(o *settings.Options) { o.DeadLetters = 10 }, func(s *stage) {
+		{"failed jobs kept", "limit dead-letters", "TYP", func(o *settings.Options) { o.DeadLetters = 10 }, func(s *scenario) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.addJobs(10, "")
 			s.undo = append(s.undo, func() { s.call("POST", s.withType("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
-		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *settings.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
+		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *settings.Options) { o.DeadBytes = 1 << 20 }, func(s *scenario) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.addSubmitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 			s.undo = append(s.undo, func() { s.call("POST", s.withType("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
-		{"memory", "limit max-memory", "broker", func(o *settings.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
+		{"memory", "limit max-memory", "broker", func(o *settings.Options) { o.MaxMemory = 8 << 20 }, func(s *scenario) {
 			p := s.addSubmitter()
 			for i := range 16 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 500<<10))
 			}
 		}},
-		{"frames in parts", "limit max-inbound", "broker", func(o *settings.Options) { o.MaxFrame, o.MaxInbound = 1<<20, 1<<20 }, func(s *stage) {
+		{"frames in parts", "limit max-inbound", "broker", func(o *settings.Options) { o.MaxFrame, o.MaxInbound = 1<<20, 1<<20 }, func(s *scenario) {
 			whole := frame(`{"action":"submit","id":"big","type":"t","body":"%s"}`, strings.Repeat("x", 1020<<10))
 			p := s.addSubmitter()
 			_, _ = p.Write(whole[:len(whole)-1])
 		}},
-		{"refusals", "refused", "broker", func(o *settings.Options) { o.MaxJobs = 2 }, func(s *stage) {
+		{"refusals", "refused", "broker", func(o *settings.Options) { o.MaxJobs = 2 }, func(s *scenario) {
 			p := s.addSubmitter()
 			s.repeat(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},
-		{"longer than usual", "overlong", "TYP", nil, func(s *stage) {
+		{"longer than usual", "overlong", "TYP", nil, func(s *scenario) {
 			s.addSlowWorker(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)
 			s.keepQueued(20, "TYP", `,"priority":1`)
 			s.keepQueued(1, "TYP", "")
 		}},
-		// This stage is near the end, so that it lasts less than a minute: after that time the
+		// This scenario is near the end, so that it lasts less than a minute: after that time the
 		// system closes a connection from which nothing is read.
-		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *scenario) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
 			p := s.dialUnread(s.srv.SubmitAddr())
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
 			}
 		}},
-		{"a worker that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+		{"a worker that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *scenario) {
 			s.dialUnread(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
 			p := s.addSubmitter()
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
 			}
 		}},
-		{"draining", "draining", "broker", ownBroker, func(s *stage) {
+		{"draining", "draining", "broker", ownBroker, func(s *scenario) {
 			s.addWorker(`"type":"TYP"`)
 			s.addJobs(1, "")
 			s.awaitRun("TYP")
@@ -419,20 +419,20 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		if c.options != nil {
 			on = start(t, c.options)
 		}
-		s := &stage{world: on, typ: fmt.Sprintf("t%d", i), startedAt: time.Now()}
-		c.stage(s)
-		stages = append(stages, staged{s, c.name, c.cause, s.withType(c.subject)})
+		s := &scenario{world: on, typ: fmt.Sprintf("t%d", i), startedAt: time.Now()}
+		c.arrange(s)
+		scenarios = append(scenarios, scenarioCase{s, c.name, c.cause, s.withType(c.subject)})
 	}
-	// await waits until done is true of every stage, and logs how long that took.
-	await := func(name string, done func(c *staged) bool) {
-		left := stages
+	// await waits until done is true of every scenario, and logs how long that took.
+	await := func(name string, done func(c *scenarioCase) bool) {
+		left := scenarios
 		defer func() {
 			for _, c := range left {
 				t.Logf("%s: not %s", c.name, name)
 			}
 		}()
 		eventually(t, "all are "+name, func() bool {
-			var not []staged
+			var not []scenarioCase
 			for _, c := range left {
 				if elapsed := time.Since(c.startedAt); !done(&c) {
 					not = append(not, c)
@@ -444,7 +444,7 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			return len(left) == 0
 		})
 	}
-	await("found", func(c *staged) bool {
+	await("found", func(c *scenarioCase) bool {
 		f := c.finding(c.cause, c.subject)
 		if f == nil {
 			return false
@@ -455,21 +455,21 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 		t.Logf("%s, %s %s: %s; %s", f.Severity, f.Kind, f.Subject, f.Finding, f.Advice)
 		return true
 	})
-	for i := range stages {
-		stages[i].startedAt = time.Now()
-		for _, undo := range slices.Backward(stages[i].undo) {
+	for i := range scenarios {
+		scenarios[i].startedAt = time.Now()
+		for _, undo := range slices.Backward(scenarios[i].undo) {
 			undo()
 		}
 	}
-	stages = slices.DeleteFunc(stages, func(c staged) bool { return c.cause == "draining" }) // for good
-	await("gone", func(c *staged) bool { return c.finding(c.cause, c.subject) == nil })
+	scenarios = slices.DeleteFunc(scenarios, func(c scenarioCase) bool { return c.cause == "draining" }) // for good
+	await("gone", func(c *scenarioCase) bool { return c.finding(c.cause, c.subject) == nil })
 }
 
 // TestFailuresAreReportedBetweenRuns: a type whose runs all fail is still reported between two failures, with
 // their reason.
 func TestFailuresAreReportedBetweenRuns(t *testing.T) {
 	t.Parallel()
-	s := &stage{world: start(t, nil), typ: "t"}
+	s := &scenario{world: start(t, nil), typ: "t"}
 	s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
 	s.addJobs(3, "")
 	reported := func() bool { return s.finding("failing", "t") != nil && s.finding("same_reason", "t") != nil }
@@ -485,7 +485,7 @@ func TestFailuresAreReportedBetweenRuns(t *testing.T) {
 // about short conditions are ignored, unless the test's duration is set by a flag.
 func TestHealthyBrokerHasNoFindings(t *testing.T) {
 	t.Parallel()
-	s := &stage{world: start(t, nil)}
+	s := &scenario{world: start(t, nil)}
 	s.putJSON("/v1/types/t1", `{"fair":true}`)
 	s.putJSON("/v1/groups/*", `{"concurrency":100}`)
 	for i := range 16 {
@@ -516,7 +516,7 @@ func TestPausedTypeIsReportedInTime(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
 	for i := range 8 {
-		s := &stage{world: start(t, nil), typ: "t"}
+		s := &scenario{world: start(t, nil), typ: "t"}
 		wg.Go(func() {
 			s.putJSON("/v1/types/TYP/pause", "{}")
 			time.Sleep(time.Duration(i) * 125 * time.Millisecond)
@@ -538,7 +538,7 @@ func TestPausedTypeIsReportedInTime(t *testing.T) {
 // its type's failed jobs.
 func TestLostWorkersAreReported(t *testing.T) {
 	t.Parallel()
-	s := &stage{world: start(t, nil), typ: "t"}
+	s := &scenario{world: start(t, nil), typ: "t"}
 	s.addSubmitter().send(`{"action":"submit","id":"killer","type":"TYP","body":1,"retries":100}`)
 	for range 12 {
 		c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join","type":"TYP"}`)
@@ -564,7 +564,7 @@ func TestLostWorkersAreReported(t *testing.T) {
 // reported.
 func TestChangeEndsFindings(t *testing.T) {
 	t.Parallel()
-	s := &stage{world: start(t, nil), typ: "t"}
+	s := &scenario{world: start(t, nil), typ: "t"}
 	s.putJSON("/v1/types/TYP/limits", `{"concurrency":1}`)
 	s.addWorker(`"type":"TYP"`)
 	s.addWorker(`"type":"TYP"`)

@@ -226,7 +226,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 
 // handleMany changes everything that matches a filter and counts matches before and after, or
 // only counts.
-func (a *API) handleMany(w http.ResponseWriter, r *http.Request, verb string, filter url.Values, count func() int, walk func(*api.Many)) error {
+func (a *API) handleMany(w http.ResponseWriter, r *http.Request, logText string, filter url.Values, count func() int, walk func(*api.Many)) error {
 	countOnly, err := boolParam(r, "count")
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (a *API) handleMany(w http.ResponseWriter, r *http.Request, verb string, fi
 		out.After = count()
 		// If the client hung up, both counts may be partial and not all jobs were changed.
 		a.log.Info().Str("type", wire.Value(nameIn(r, "type"))).Str("filter", filter.Encode()).Str("peer", peerOf(r)).Int("before", out.Before).
-			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + verb)
+			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + logText)
 	}
 	reply(w, http.StatusOK, out)
 	return nil

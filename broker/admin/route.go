@@ -66,7 +66,7 @@ var routes = []route{
 	{"GET /v1/workers", (*API).getWorkers, peerKeys},
 	{"GET /v1/submitters", (*API).getSubmitters, peerKeys},
 	{"GET /v1/dead", (*API).findDead, []string{"id"}},
-	{"GET /v1/dead/{type}", (*API).getDead, slices.Concat(letterKeys, pageKeys)},
+	{"GET /v1/dead/{type}", (*API).getDead, slices.Concat(deadJobKeys, pageKeys)},
 	{"GET /v1/dead/{type}/{id}", (*API).getDeadJob, noKeys},
 	{"POST /v1/dead/{type}/retry", (*API).retryAllDead, countKeys},
 	{"POST /v1/dead/{type}/discard", (*API).discardAllDead, countKeys},
