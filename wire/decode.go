@@ -161,21 +161,21 @@ const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBa
 	1<<KeyAgeMS | 1<<KeyKeepMS | 1<<KeyHeaders
 
 func (f *fieldReader) readOptions(req *Request) (err *Error) {
-	if req.DelayMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, 0, req); err != nil {
+	if req.DelayMS, err = f.readOptionalInteger(KeyDelayMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
-	if req.TimeoutMS, err = f.readDuration(KeyTimeoutMS, MaxDurationMS, 0, req); err != nil {
+	if req.TimeoutMS, err = f.readOptionalInteger(KeyTimeoutMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
-	retries, err := f.readDuration(KeyRetries, MaxRetries, -1, req)
+	retries, err := f.readOptionalInteger(KeyRetries, MaxRetries, -1, req)
 	if err != nil {
 		return err
 	}
 	req.Retries = int(retries)
-	if req.BackoffMS, err = f.readDuration(KeyBackoffMS, MaxBackoffMS, 0, req); err != nil {
+	if req.BackoffMS, err = f.readOptionalInteger(KeyBackoffMS, MaxBackoffMS, 0, req); err != nil {
 		return err
 	}
-	if req.ExpiresMS, err = f.readDuration(KeyExpiresMS, MaxDurationMS, 0, req); err != nil {
+	if req.ExpiresMS, err = f.readOptionalInteger(KeyExpiresMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
 	if req.ExpiresMS != 0 && req.DelayMS >= req.ExpiresMS {
@@ -192,10 +192,10 @@ func (f *fieldReader) readOptions(req *Request) (err *Error) {
 	if req.WantProgress, err = f.readBoolean(KeyProgress, false, req); err != nil {
 		return err
 	}
-	if req.AgeMS, err = f.readDuration(KeyAgeMS, MaxDurationMS, 0, req); err != nil {
+	if req.AgeMS, err = f.readOptionalInteger(KeyAgeMS, MaxDurationMS, 0, req); err != nil {
 		return err
 	}
-	if req.KeepMS, err = f.readDuration(KeyKeepMS, MaxKeepMS, 0, req); err != nil {
+	if req.KeepMS, err = f.readOptionalInteger(KeyKeepMS, MaxKeepMS, 0, req); err != nil {
 		return err
 	}
 	if req.Detach && req.KeepMS != 0 {
@@ -243,7 +243,7 @@ func (f *fieldReader) readChange(req *Request) (err *Error) {
 			return err
 		}
 	}
-	req.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, req)
+	req.AfterMS, err = f.readOptionalInteger(KeyDelayMS, MaxDurationMS, -1, req)
 	return err
 }
 
@@ -261,7 +261,7 @@ func (f *fieldReader) readRelease(withID bool, req *Request) (err *Error) {
 			return err
 		}
 	}
-	req.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, req)
+	req.AfterMS, err = f.readOptionalInteger(KeyDelayMS, MaxDurationMS, -1, req)
 	return err
 }
 
@@ -292,7 +292,7 @@ func (f *fieldReader) readFail(withID bool, req *Request) (err *Error) {
 		return err
 	}
 	req.NoRetry = !retry
-	req.AfterMS, err = f.readDuration(KeyDelayMS, MaxDurationMS, -1, req)
+	req.AfterMS, err = f.readOptionalInteger(KeyDelayMS, MaxDurationMS, -1, req)
 	return err
 }
 

@@ -222,8 +222,8 @@ func (f *fieldReader) readPriority(req *Request) (int64, *Error) {
 	return n, nil
 }
 
-// readDuration reads an optional integer from 0 to max.
-func (f *fieldReader) readDuration(key Key, max, absent int64, req *Request) (int64, *Error) {
+// readOptionalInteger reads an optional integer from 0 to max.
+func (f *fieldReader) readOptionalInteger(key Key, max, absent int64, req *Request) (int64, *Error) {
 	if !f.isSet(key) {
 		return absent, nil
 	}
