@@ -91,10 +91,10 @@ type connClient interface {
 // ends. Then dial calls greet with mu held, and waits until greet's argument done has been called.
 // Both the connecting, which ends with ctx, and the wait are limited by the dial timeout.
 func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done func(error))) error {
-	soon, cancel := c.conf.withTimeout(ctx)
+	dialCtx, cancel := c.conf.withTimeout(ctx)
 	defer cancel()
 	var err error
-	if c.nc, c.addr, err = c.conf.connect(soon, broker); err != nil {
+	if c.nc, c.addr, err = c.conf.connect(dialCtx, broker); err != nil {
 		return fmt.Errorf("gloom: connect to %s: %w", broker, err)
 	}
 	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
@@ -107,9 +107,9 @@ func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done 
 	}
 	go c.writeLoop()
 	go c.run()
-	soon, cancel = c.conf.withTimeout(c.ctx)
+	dialCtx, cancel = c.conf.withTimeout(c.ctx)
 	defer cancel()
-	if err := await(soon, func(done func(error)) error {
+	if err := await(dialCtx, func(done func(error)) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		greet(done)
@@ -240,7 +240,7 @@ func (c *conn) endOutput() {
 func (c *conn) isFull() bool { return len(c.outBuf) >= maxUnsent }
 
 func (c *conn) writeLoop() {
-	var buf []byte // written and reused in turn with c.out
+	var buf []byte // written and reused in turn with c.outBuf
 	for last := false; !last && c.ctx.Err() == nil; {
 		buf, last = c.takeOutput(buf)
 		_, err := c.nc.Write(buf)
@@ -258,9 +258,9 @@ func (c *conn) writeLoop() {
 }
 
 // takeOutput waits for frames and swaps the buffers: it returns the frames to be written, and keeps
-// wrote, the buffer written last, for reuse. If last is true, nothing is written after these
+// used, the buffer written last, for reuse. If last is true, nothing is written after these
 // frames. It returns nothing if the connection has failed. It locks mu.
-func (c *conn) takeOutput(wrote []byte) (buf []byte, last bool) {
+func (c *conn) takeOutput(used []byte) (buf []byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.outBuf) == 0 && !c.outputEnds && c.ctx.Err() == nil {
@@ -277,11 +277,11 @@ func (c *conn) takeOutput(wrote []byte) (buf []byte, last bool) {
 	if c.isFull() {
 		c.mu.wakeAll()
 	}
-	if cap(wrote) > maxKeptBuffer {
-		wrote = nil
+	if cap(used) > maxKeptBuffer {
+		used = nil
 	}
 	buf = c.outBuf
-	c.outBuf = wrote[:0]
+	c.outBuf = used[:0]
 	c.firstUnwritten = c.requests.nextNumber
 	return buf, c.outputEnds
 }

@@ -9,12 +9,12 @@ import (
 // jobs, then to the next one that does.
 func (s *Submitter) stayConnected() {
 	defer s.endKept()
-	pause := s.conf.newRetry()
+	waitRetry := s.conf.newRetry()
 	var sess *session // nil if there is none; while another broker is looked for, it may be one that drains
 	for {
-		except, over := "", s.ctx.Done()
+		except, ended := "", s.ctx.Done()
 		if sess != nil {
-			except, over = sess.configuredAddr, sess.ended
+			except, ended = sess.configuredAddr, sess.ended
 		}
 		next, err := s.tryAll(except)
 		switch {
@@ -31,7 +31,7 @@ func (s *Submitter) stayConnected() {
 				continue // its pending jobs stay on it
 			case <-sess.ended:
 			}
-		case !pause(Notice{Event: EventFailed, Err: err}, over):
+		case !waitRetry(Notice{Event: EventFailed, Err: err}, ended):
 			continue
 		}
 		if s.ctx.Err() != nil || s.leaving.Load() {
@@ -42,7 +42,7 @@ func (s *Submitter) stayConnected() {
 			s.nextAddr = slices.Index(s.conf.addrs, sess.configuredAddr)
 		}
 		s.mu.Unlock()
-		pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lostError().Cause}, s.ctx.Done())
+		waitRetry(Notice{Event: EventLost, Addr: sess.addr, Err: sess.lostError().Cause}, s.ctx.Done())
 		sess = nil
 	}
 }

@@ -18,13 +18,13 @@ import (
 // Submitter submits jobs to a broker over one connection. It is safe for concurrent use. Call
 // Close, Leave or Drain when done.
 type Submitter struct {
-	conf    *config
-	prefix  string // prefix of generated ids: 50 random bits, to distinguish submitters
-	lastID  atomic.Uint64
-	window  chan struct{} // has one element per outstanding job, and per place that Drain has taken
-	taken   atomic.Int64  // the number of these places
-	closing atomic.Bool   // Drain, Leave or Close was called
-	leaving atomic.Bool   // Leave was called
+	conf        *config
+	prefix      string // prefix of generated ids: 50 random bits, to distinguish submitters
+	lastID      atomic.Uint64
+	window      chan struct{} // has one element per outstanding job, and drainPlaces more
+	drainPlaces atomic.Int64  // the number of places that Drain has taken
+	closing     atomic.Bool   // Drain, Leave or Close was called
+	leaving     atomic.Bool   // Leave was called
 
 	ctx       context.Context // ends with Close
 	cancelCtx context.CancelCauseFunc
@@ -202,8 +202,8 @@ func (s *Submitter) Ping(ctx context.Context) error {
 
 // Outstanding returns how many jobs have not ended, including those that Submit is about to send.
 func (s *Submitter) Outstanding() int {
-	taken := s.taken.Load()
-	if n := len(s.window) - int(taken); taken == s.taken.Load() {
+	drainPlaces := s.drainPlaces.Load()
+	if n := len(s.window) - int(drainPlaces); drainPlaces == s.drainPlaces.Load() {
 		return n
 	}
 	return s.Outstanding() // Drain has taken places meanwhile
@@ -214,10 +214,10 @@ func (s *Submitter) Outstanding() int {
 func (s *Submitter) Drain(ctx context.Context) error {
 	s.closing.Store(true)
 	defer s.Close()
-	for int(s.taken.Load()) < cap(s.window) {
+	for int(s.drainPlaces.Load()) < cap(s.window) {
 		select {
 		case s.window <- struct{}{}:
-			s.taken.Add(1)
+			s.drainPlaces.Add(1)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.ctx.Done():

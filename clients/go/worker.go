@@ -226,7 +226,7 @@ func (w *Worker) poolSize() (sockets, handlers int) {
 
 // serve keeps one socket joined to a broker until the worker stops.
 func (w *Worker) serve(addr string) {
-	pause := w.conf.newRetry()
+	waitRetry := w.conf.newRetry()
 	for {
 		n := w.serveConn(addr)
 		switch {
@@ -235,7 +235,7 @@ func (w *Worker) serve(addr string) {
 		case n.Event == EventFailed && isPermanent(n.Err):
 			w.giveUp(n)
 			return
-		case pause(n, w.leavingCtx.Done()):
+		case waitRetry(n, w.leavingCtx.Done()):
 			return
 		}
 	}
