@@ -104,8 +104,8 @@ func describeJob(j *api.Job) []field {
 	}
 	add("age", "%s, %s for %s", formatSpan(j.AgeSeconds), j.State, formatSpan(j.InSeconds))
 	if d, e := j.DueSeconds, j.ExpiresSeconds; d != nil && (e == nil || *d < *e) {
-		readyWord := map[string]string{"delayed": "ready", "queued": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
-		add(cmp.Or(readyWord, "expires"), "in %s", formatSpan(*d))
+		dueWord := map[string]string{"delayed": "ready", "queued": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
+		add(cmp.Or(dueWord, "expires"), "in %s", formatSpan(*d))
 	}
 	if j.ExpiresSeconds != nil {
 		add("expires", "in %s", formatSpan(*j.ExpiresSeconds))

@@ -92,8 +92,8 @@ func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 
 	cmd, out := attach(ids)
 	work("now")
-	for late := time.Now().Add(patience); len(answered(out)) == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(late) {
+	for deadline := time.Now().Add(patience); len(answered(out)) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
 			t.Fatal("the last job has no answer, so the others may not be attached to")
 		}
 	}
@@ -121,9 +121,9 @@ func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 	}
 }
 
-// TestLeaveOne: when a signal ends submit --keep, an outcome that the broker has sent, but that has
+// TestSignalEndsSubmitWithoutLoss: when a signal ends submit --keep, an outcome that the broker has sent, but that has
 // not been read, is printed. Without an outcome the job continues.
-func TestLeaveOne(t *testing.T) {
+func TestSignalEndsSubmitWithoutLoss(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
 	if err != nil {

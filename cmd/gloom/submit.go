@@ -393,19 +393,19 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 			}
 			var typ api.Type
 			var j api.Job
-			text, o, goOn := "", s.conn.operator(), id != "" && cli.IsTerminal(s.stderr)
+			text, o, repeats := "", s.conn.operator(), id != "" && cli.IsTerminal(s.stderr)
 			switch get := http.MethodGet; {
 			case id != "" && o.call(ctx, get, "/v1/jobs/"+api.Segment(id), nil, &j) != nil: // perhaps another broker
 			case o.call(ctx, get, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved():
 				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one"
-			case goOn:
+			case repeats:
 				text = whyWaiting(&j)
 			}
 			if text != "" && text != told && ctx.Err() == nil {
 				note("%s", text)
 				told = text
 			}
-			if !goOn {
+			if !repeats {
 				return
 			}
 		}

@@ -189,7 +189,7 @@ var (
 // submitters choose the ids. It judges by position, since there are more interpreters than anyone
 // could list: a part of an argument, or an argument right after an option, may be a script.
 func checkTemplate(args []string) error {
-	runs := "" // the program whose operands are scripts
+	interpreter := "" // the program whose operands are scripts
 	for i, a := range args {
 		name := placeholder.FindString(a)
 		advice := fmt.Sprintf("sh -c '… \"$1\"' sh %s, or read $GLOOM_JOB_%s; --unsafe-template allows it anywhere", name, strings.ToUpper(strings.Trim(name, "{}")))
@@ -197,7 +197,7 @@ func checkTemplate(args []string) error {
 		switch {
 		case name == "":
 			if base := filepath.Base(a); operandScript.MatchString(base) {
-				runs = base
+				interpreter = base
 			}
 		case i == 0:
 			return cli.Usagef("the program %q: placeholders are replaced in its arguments only", a)
@@ -208,8 +208,8 @@ func checkTemplate(args []string) error {
 		case option != "":
 			return cli.Usagef("%s directly after %q could be run as a script, or belong to the option", name, option).
 				SetHint("put -- before it if it is an operand; otherwise %s", advice)
-		case runs != "":
-			return cli.Usagef("%s among the arguments of %s could be run as a script", name, runs).SetHint("%s", advice)
+		case interpreter != "":
+			return cli.Usagef("%s among the arguments of %s could be run as a script", name, interpreter).SetHint("%s", advice)
 		}
 	}
 	return nil
