@@ -99,7 +99,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	if err != nil {
 		return b, err
 	}
-	b.Submitter, b.Worker, b.Close, b.Health, b.Forget, b.WantRights = l.SubmitterOptions(), l.WorkerOptions, l.Close, l.Health, l.ForgetSide, l.AwaitRights
+	b.Submitter, b.Worker, b.Close, b.Health, b.Forget, b.WantRights = l.SubmitterOptions(), l.WorkerOptions, l.Close, l.Health, l.ForgetSide, l.RetryRights
 	if own := l.EmbeddedBroker(); own != nil {
 		own.ServeHTTP(admin.New(own, zerolog.Nop()))
 		b.Rules = master.Rules{Base: "http://localhost", HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{

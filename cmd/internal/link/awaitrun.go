@@ -34,7 +34,7 @@ func (j *JobSubmitter) AwaitRun(ctx context.Context, job gloom.Job, onRun func()
 		if err == nil {
 			err = p.Ack(ctx)
 		}
-		j.RecordResult(job.Type, err, true)
+		j.NoteRefusal(job.Type, err, true)
 		switch {
 		case err == nil:
 			_ = p.Cancel(ctx) // if the connection is lost, the job ends with it

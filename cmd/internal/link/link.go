@@ -107,7 +107,7 @@ type Link struct {
 	deniedErr   error // why a job was refused for lack of rights
 	deniedAt    time.Time
 	deniedType  string         // type whose rights are missing, "" for none
-	rightsTries sync.WaitGroup // goroutines of AwaitRights
+	rightsTries sync.WaitGroup // goroutines of RetryRights
 }
 
 const (
@@ -177,7 +177,7 @@ func (l *Link) startEmbedded(c Config, log zerolog.Logger) error {
 	return nil
 }
 
-// Close ends the embedded broker. Before that, the contexts passed to AwaitRights must end.
+// Close ends the embedded broker. Before that, the contexts passed to RetryRights must end.
 func (l *Link) Close() {
 	l.rightsTries.Wait()
 	if l.server != nil {

@@ -56,16 +56,17 @@ func (j *JobSubmitter) Current() *gloom.Submitter {
 	return j.current
 }
 
-// RecordResult records how a job of this type ended; err may be nil. While jobs like it are refused
-// for lack of rights, the link is unhealthy.
-func (j *JobSubmitter) RecordResult(typ string, err error, waits bool) {
+// NoteRefusal is called with the error of a job of this type, or nil. If the error is a refusal for
+// lack of rights, NoteRefusal starts to look for a new connection that has them. jobWaits says that
+// the job still waits to be submitted; then the link is unhealthy until it has the rights.
+func (j *JobSubmitter) NoteRefusal(typ string, err error, jobWaits bool) {
 	if !isDenied(err) {
 		return
 	}
-	if waits {
+	if jobWaits {
 		j.link.setDenied(err)
 	}
-	j.link.AwaitRights(j.ctx, typ, j.reconnect)
+	j.link.RetryRights(j.ctx, typ, j.reconnect)
 }
 
 func (j *JobSubmitter) reconnect() {

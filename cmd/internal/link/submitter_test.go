@@ -50,7 +50,7 @@ func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 	defer jobs.Close()
 	submit := func(typ string) error {
 		_, err := jobs.Current().Do(t.Context(), gloom.Job{Type: typ, Body: []byte("1"), Retries: gloom.NoRetries})
-		jobs.RecordResult(typ, err, true)
+		jobs.NoteRefusal(typ, err, true)
 		return err
 	}
 

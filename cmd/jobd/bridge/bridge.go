@@ -96,7 +96,7 @@ type row struct {
 
 	submittedAt time.Time // when it was submitted to the broker
 	startedAt   int64     // time_started, UNIX seconds
-	hasSlot     bool      // a slot has it, or its run is being written
+	isTaken     bool      // a slot has it, or its run is being written
 	isGivenBack bool      // given back: no slot may begin it
 	mayStillRun bool      // the connection to the broker was lost while the broker had the row
 	isLaunching bool      // its process is being started
@@ -166,7 +166,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		machine: queue.New(), rowsInBroker: make(map[int64]*row), rowFields: make(map[int64][]byte), manualRows: make(map[int64]*manualWait),
 		manualWaits: make(map[int64]*manualWait), stopSlotsOf: make(map[string]context.CancelFunc), requeueCounts: make(map[int64]int), targetLabels: make(map[string]string),
 		fetches: make(chan []queue.FetchRequest, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
-		database: health{action: "database is away"}, fetchHealth: health{action: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
+		database: health{condition: "database is away"}, fetchHealth: health{condition: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
 	if b.idPrefix == "" {
 		b.idPrefix = cfg.MySQL.Database + "." + cfg.MySQL.Table + "/"
@@ -352,14 +352,14 @@ func (b *Bridge) withMachine(change func()) {
 func (b *Bridge) applyEffects() {
 	e := b.machine.NextEffects()
 	for _, r := range e.Start {
-		in := &row{
+		started := &row{
 			Row:  store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.rowFields[r.ID]},
-			wait: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.StartedAt, hasSlot: r.StartedAt != 0, writtenCh: make(chan struct{}),
+			wait: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.StartedAt, isTaken: r.StartedAt != 0, writtenCh: make(chan struct{}),
 		}
 		delete(b.rowFields, r.ID)
 		delete(b.manualRows, r.ID)
-		b.rowsInBroker[r.ID] = in
-		b.rowTasks.Go(func() { b.submitRow(in) })
+		b.rowsInBroker[r.ID] = started
+		b.rowTasks.Go(func() { b.submitRow(started) })
 	}
 	for _, id := range e.Release {
 		b.giveBack(id)
@@ -427,11 +427,11 @@ func (b *Bridge) label(target string) string {
 	return l
 }
 
-func (b *Bridge) recordDatabase(user string, err error) {
+func (b *Bridge) recordDatabase(caller string, err error) {
 	if err != nil && !store.IsAway(err) {
 		return
 	}
-	if b.database.record(user, err) {
+	if b.database.record(caller, err) {
 		if err != nil {
 			b.log.Error().Err(err).Msg("the database is away")
 		} else {

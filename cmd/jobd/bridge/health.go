@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// health records whether a resource works for all its users and, if not, why.
+// health records whether a resource works for all its callers and, if not, why.
 type health struct {
-	action string
+	condition string
 
 	mu        sync.Mutex       // guards the fields below
-	errs      map[string]error // by user
+	errs      map[string]error // by caller
 	lastErr   error
 	lastErrAt time.Time
 }
 
-// record records how a user's last use of the resource went, and reports whether the health has
+// record records how a caller's last use of the resource went, and reports whether the health has
 // changed.
-func (h *health) record(user string, err error) (changed bool) {
+func (h *health) record(caller string, err error) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	failing := len(h.errs) > 0
 	if err == nil {
-		delete(h.errs, user)
+		delete(h.errs, caller)
 	} else {
 		if h.errs == nil {
 			h.errs = make(map[string]error)
 		}
-		h.errs[user], h.lastErr = err, err
+		h.errs[caller], h.lastErr = err, err
 	}
 	changed = failing != (len(h.errs) > 0)
 	if changed {
@@ -46,5 +46,5 @@ func (h *health) currentErr() error {
 	if len(h.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s for %s: %w", h.action, time.Since(h.lastErrAt).Round(time.Second), h.lastErr)
+	return fmt.Errorf("%s for %s: %w", h.condition, time.Since(h.lastErrAt).Round(time.Second), h.lastErr)
 }

@@ -102,7 +102,7 @@ func TestSlowFetchIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Bridge{
 			log: zerolog.Nop(), store: lockedTable{}, metrics: newMetrics(), fetches: make(chan []queue.FetchRequest, 1),
-			fetchHealth: health{action: "rows cannot be fetched"},
+			fetchHealth: health{condition: "rows cannot be fetched"},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})

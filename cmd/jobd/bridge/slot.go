@@ -45,7 +45,7 @@ func (b *Bridge) submitRow(r *row) {
 				_, err = p.Result(b.ctx)
 			}
 		}
-		b.submitter.RecordResult(b.typeOf(r.Target), err, true)
+		b.submitter.NoteRefusal(b.typeOf(r.Target), err, true)
 		// If no slot has begun the row, it has not run. Otherwise that slot ends it.
 		if b.hasBegun(r) {
 			b.waitFor(r, -1)
@@ -101,7 +101,7 @@ func (b *Bridge) jobOf(r *row) gloom.Job {
 func (b *Bridge) hasBegun(r *row) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return r.hasSlot || r.isGivenBack
+	return r.isTaken || r.isGivenBack
 }
 
 // takeRow returns a row to its first caller. It returns nil to all others, and if the row was given
@@ -110,10 +110,10 @@ func (b *Bridge) takeRow(id int64) *row {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.rowsInBroker[id]
-	if r == nil || r.hasSlot || r.isGivenBack {
+	if r == nil || r.isTaken || r.isGivenBack {
 		return nil
 	}
-	r.hasSlot = true
+	r.isTaken = true
 	return r
 }
 

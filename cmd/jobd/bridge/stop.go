@@ -80,7 +80,7 @@ func (b *Bridge) stopAccepting() {
 	defer b.mu.Unlock()
 	b.stopping = true
 	for _, r := range b.rowsInBroker {
-		if r.hasSlot || r.isGivenBack {
+		if r.isTaken || r.isGivenBack {
 			continue
 		}
 		r.isGivenBack = true

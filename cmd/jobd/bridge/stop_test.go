@@ -101,8 +101,8 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 		t.Fatal(err)
 	}
 	file := sp.filePath(dead.Token(), 1)
-	unfinished, others := sp.filePath(dead.Token(), 2)+".new", filepath.Join(cfg.SpoolDir, "jobd-another-1-2.json.new")
-	for _, path := range []string{unfinished, others} {
+	unfinished, otherFile := sp.filePath(dead.Token(), 2)+".new", filepath.Join(cfg.SpoolDir, "jobd-another-1-2.json.new")
+	for _, path := range []string{unfinished, otherFile} {
 		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	if _, err := os.Stat(unfinished); !os.IsNotExist(err) {
 		t.Error("a file that was never finished is left:", err)
 	}
-	if _, err := os.Stat(others); err != nil {
+	if _, err := os.Stat(otherFile); err != nil {
 		t.Error("a file of another daemon was removed:", err)
 	}
 	b.Close()

@@ -34,14 +34,14 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 	}
 	var stored *job.Constraint
 	if n != nil {
-		patterns := (&constraint{Constraint: *n}).patterns()
+		patternCount := (&constraint{Constraint: *n}).patternCount()
 		for other, k := range m.constraints.byID {
-			if patterns > 0 && other != id {
-				patterns += k.patterns()
+			if patternCount > 0 && other != id {
+				patternCount += k.patternCount()
 			}
 		}
-		if patterns > broker.MaxWildcardRules {
-			refuse(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patterns, broker.MaxWildcardRules))
+		if patternCount > broker.MaxWildcardRules {
+			refuse(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patternCount, broker.MaxWildcardRules))
 			return
 		}
 		stored = new(*n)
@@ -113,7 +113,7 @@ func (u *UnwritableError) Error() string { return "the constraint is not stored:
 // replace sets a constraint in place of the one with the same id, if there is one.
 func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
 	m.constraints.lastNumber++
-	k := &constraint{Constraint: *n, selector: pick, groupPrefix: groupsOf(m.namespace, n.ID), number: m.constraints.lastNumber}
+	k := &constraint{Constraint: *n, selector: pick, groupPrefix: groupPrefixOf(m.namespace, n.ID), number: m.constraints.lastNumber}
 	if pick.per != nil {
 		k.jobsByValue = make(map[valueHash]int)
 	}

@@ -123,8 +123,8 @@ func matchAll(list []*constraint, a *job.Attributes, known *constraintSet) (memb
 	return members
 }
 
-// countRules returns the number of the broker's groups of a job with these memberships.
-func countRules(members []membership) (n int) {
+// countGroups returns the number of the broker's groups of a job with these memberships.
+func countGroups(members []membership) (n int) {
 	for i := range members {
 		for _, kind := range []byte("cr") {
 			if members[i].constraint.hasRule(kind) {
@@ -156,19 +156,19 @@ func (s *constraints) setFor(members []membership) *constraintSet {
 	if known := s.sets[string(key)]; known != nil {
 		return known
 	}
-	found := &constraintSet{key: string(key), members: slices.Clone(members)}
+	created := &constraintSet{key: string(key), members: slices.Clone(members)}
 	for _, m := range members {
 		if m.constraint.hasRule('c') {
-			found.runningGroups = append(found.runningGroups, m.constraint.group('c', m.value))
+			created.runningGroups = append(created.runningGroups, m.constraint.group('c', m.value))
 		}
 	}
-	found.groupNames = slices.Clone(found.runningGroups)
+	created.groupNames = slices.Clone(created.runningGroups)
 	for _, m := range members {
 		if m.constraint.hasRule('r') {
-			found.groupNames = append(found.groupNames, m.constraint.group('r', m.value))
+			created.groupNames = append(created.groupNames, m.constraint.group('r', m.value))
 		}
 	}
-	return found
+	return created
 }
 
 // add gives a job a set of constraints.
@@ -225,10 +225,10 @@ func (g *constraintSet) groups() []string {
 	return g.groupNames
 }
 
-// groupsOf returns the prefix that the names of a constraint's groups have. Masters of other
+// groupPrefixOf returns the prefix that the names of a constraint's groups have. Masters of other
 // namespaces may use the same broker. Two different pairs of namespace and id never give the same
 // prefix, because escaped parts have no colon.
-func groupsOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
+func groupPrefixOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
 
 // constraintOf returns the id of the constraint that a group belongs to; ok is false if the group
 // does not belong to this namespace.
@@ -260,8 +260,8 @@ func (k *constraint) pattern(kind byte) string {
 	return name
 }
 
-// patterns returns how many rules with a * the constraint has at the broker.
-func (k *constraint) patterns() (n int) {
+// patternCount returns how many rules with a * the constraint has at the broker.
+func (k *constraint) patternCount() (n int) {
 	for _, kind := range []byte("cr") {
 		if k.Enabled && k.Per != "" && k.hasRule(kind) {
 			n++
@@ -320,22 +320,22 @@ func (m *machine) dropRules(k *constraint) {
 // most one until the bucket would be full.
 func (m *machine) emptyBuckets(k *constraint) {
 	if k.Rate > 0 {
-		k.phase, k.phaseAt = phaseEmpty, m.now+seconds(1/k.Rate)
+		k.phase, k.phaseAt = phaseEmpty, m.now+secondsToMillis(1/k.Rate)
 	}
 }
 
-func seconds(s float64) int64 {
+func secondsToMillis(s float64) int64 {
 	return int64(min(s, 1e9) * 1000)
 }
 
 // refill lets constraints whose buckets began empty enter their next phase when it is due.
 func (m *machine) refill() {
 	for _, k := range m.constraints.byID {
-		if k.phase == phaseFull || m.now < k.phaseAt || !m.env.store.Holds() {
+		if k.phase == phaseFull || m.now < k.phaseAt || !m.env.store.HoldsLease() {
 			continue
 		}
 		if k.phase == phaseEmpty && k.Burst > 1 {
-			k.phase, k.phaseAt = phaseSingleToken, m.now+seconds(float64(k.Burst-1)/k.Rate)
+			k.phase, k.phaseAt = phaseSingleToken, m.now+secondsToMillis(float64(k.Burst-1)/k.Rate)
 		} else {
 			k.phase = phaseFull
 		}

@@ -54,7 +54,7 @@ func (m *machine) enqueue(e *enqueueRequest) {
 	}
 	m.rematch(e)
 	for i := 0; err == nil && i < len(e.memberships); i++ {
-		if n := countRules(e.memberships[i]); n > m.maxGroups {
+		if n := countGroups(e.memberships[i]); n > m.maxGroups {
 			err = overloaded("constraints with %d limits apply to the job; the broker takes at most %d", n, m.maxGroups)
 		}
 	}

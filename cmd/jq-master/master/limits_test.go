@@ -34,7 +34,7 @@ func TestResultsBounded(t *testing.T) {
 			m.load(j, 0, 0)
 			r := m.jobs.Get(j.ID)
 			r.submitted = true
-			m.linked = true
+			m.workersMayGetJobs = true
 			m.start(r, k, nil)
 			runs = append(runs, r)
 		})
@@ -223,7 +223,7 @@ func TestTooLongForStore(t *testing.T) {
 	w.step(m, func() {
 		m.load(j, 0, 0)
 		r = m.jobs.Get(j.ID)
-		r.submitted, m.linked = true, true
+		r.submitted, m.workersMayGetJobs = true, true
 		m.start(r, k, nil)
 	})
 	w.store.flush()

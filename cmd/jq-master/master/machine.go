@@ -118,7 +118,7 @@ type machine struct {
 	fullUntil         int64 // the store counts as full until this time
 	awayErr           error // why the store is away; nil: it is not
 	draining          bool
-	linked            bool // the broker has all jobs, and workers may get those that wait
+	workersMayGetJobs bool // the broker has all jobs, and workers may get those that wait
 	runsRestored      bool // the broker has all jobs, but workers get only those that they already run
 	runsExpected      int  // runs that the broker has yet to hand out again; unchanged since runsExpectedSince
 	runsExpectedSince int64
@@ -127,8 +127,8 @@ type machine struct {
 	submissions       uint32
 	submitIndex       int // the jobs before this index of bySeq have been submitted to the broker
 	relinkStart       int64
-	rejected          []rejectedJob // jobs that the broker did not take
-	socket            *worker       // stands for all Gloom workers; nil before the first answer of one
+	pendingResubmits  []pendingResubmit // jobs that the broker did not take
+	gloomWorker       *worker           // stands for all Gloom workers; nil before the first answer of one
 
 	ledger  Ledger // its fields Waiting and Running are not used: balance takes them from counts
 	metrics metrics

@@ -30,7 +30,7 @@ func (w *simulation) run(steps int) {
 	w.slowStore = true
 	for range steps {
 		w.act()
-		w.settleDown()
+		w.advance()
 	}
 	w.repair()
 }
@@ -44,8 +44,8 @@ func pickOne[T any](w *simulation, items []T) (v T, ok bool) {
 	return items[w.rng.IntN(len(items))], true
 }
 
-// settleDown lets the store, the broker and the workers serve some of their requests.
-func (w *simulation) settleDown() {
+// advance lets the store, the broker and the workers serve some of their requests.
+func (w *simulation) advance() {
 	if w.rng.IntN(2) == 0 {
 		w.store.flush()
 	}
@@ -63,7 +63,7 @@ func (w *simulation) settleDown() {
 	}
 	for r := range w.machine.jobs.All() { // the broker must have the waiting jobs as the machine has them
 		b := w.broker.jobs[r.ID]
-		if b == nil || !r.submitted || !r.isWaiting() || r.op != opNone || b.running || slices.ContainsFunc(w.machine.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
+		if b == nil || !r.submitted || !r.isWaiting() || r.op != opNone || b.running || slices.ContainsFunc(w.machine.pendingResubmits, func(l pendingResubmit) bool { return l.id == r.ID }) {
 			continue
 		}
 		if !slices.Equal(b.groups, r.constraints.groups()) {
@@ -86,7 +86,7 @@ func (w *simulation) elapse(d time.Duration) {
 func (w *simulation) pass(d time.Duration) {
 	w.broker.deliver()
 	w.elapse(d)
-	w.step(w.machine, func() { w.machine.checkPeriodic(); w.machine.refill(); w.machine.resubmitRejected(); w.machine.tick() })
+	w.step(w.machine, func() { w.machine.checkPeriodic(); w.machine.refill(); w.machine.resubmitPending(); w.machine.tick() })
 }
 
 func (w *simulation) jobs() []*expectedJob {
@@ -201,8 +201,8 @@ func (w *simulation) repair() {
 			w.fatalf("job %v ended as by one of the broker's own workers, which are none", e.id)
 		}
 	}
-	if w.machine.jobsPending != 0 || len(w.machine.rejected) > 0 {
-		w.fatalf("%d jobs are still to come, %d late", w.machine.jobsPending, len(w.machine.rejected))
+	if w.machine.jobsPending != 0 || len(w.machine.pendingResubmits) > 0 {
+		w.fatalf("%d jobs are still to come, %d late", w.machine.jobsPending, len(w.machine.pendingResubmits))
 	}
 }
 
@@ -369,7 +369,7 @@ func TestSuspendedMachine(t *testing.T) {
 		var r *record
 		w.step(m, func() {
 			r = w.addWaiting(10)
-			m.linked = true
+			m.workersMayGetJobs = true
 			m.start(r, k, nil)
 		})
 		w.store.flush()
@@ -402,7 +402,7 @@ func TestRepeatedSuspension(t *testing.T) {
 			k.Heartbeat = true
 			var lost, late *record
 			w.step(m, func() {
-				m.linked = true
+				m.workersMayGetJobs = true
 				lost, late = w.addWaiting(1000), w.addWaiting(3)
 				m.start(lost, k, nil)
 				m.start(late, other, nil)
@@ -432,7 +432,7 @@ func TestSlowStart(t *testing.T) {
 		m.env.push = &pushRecorder{}
 		w.store.away = true // the machine has not noticed that the store is away
 		var r *record
-		w.step(m, func() { r = w.addWaiting(3); m.linked = true; m.start(r, k, nil) })
+		w.step(m, func() { r = w.addWaiting(3); m.workersMayGetJobs = true; m.start(r, k, nil) })
 		w.pass(slow)
 		w.store.away = false
 		w.store.flush()
@@ -460,7 +460,7 @@ func TestBrokerGivesUp(t *testing.T) {
 	var r *record
 	w.step(m, func() {
 		r = w.addWaiting(3)
-		m.linked, m.allSubmitted = true, true
+		m.workersMayGetJobs, m.allSubmitted = true, true
 		m.start(r, k, naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}})
 	})
 	w.step(m, func() { m.onStoreChange(store.ErrAway) })
@@ -492,7 +492,7 @@ func TestClockIsSet(t *testing.T) {
 			}
 			var delayed, old, ended *record
 			w.step(c, func() {
-				c.linked, c.allSubmitted = true, true
+				c.workersMayGetJobs, c.allSubmitted = true, true
 				delayed = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now, Due: w.now + 2000})
 				old = add(job.Job{Attributes: job.Attributes{Timeout: 1000}, Enqueued: w.now})
 				ended = add(job.Job{State: job.Done, Finished: w.now})

@@ -127,7 +127,7 @@ func (m *Master) setAlarm(mc *machine) {
 		m.alarmAt = next
 		m.alarm.Reset(time.Duration(max(next-mc.now, 0)) * time.Millisecond)
 	}
-	if !mc.allSubmitted && m.opt.Store.Holds() || mc.constraints.sweepIndex >= 0 { // the alarm is checked after each command, and at each beat
+	if !mc.allSubmitted && m.opt.Store.HoldsLease() || mc.constraints.sweepIndex >= 0 { // the alarm is checked after each command, and at each beat
 		select {
 		case m.choresDue <- struct{}{}:
 		default:
@@ -391,7 +391,7 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, pause
 			drained = nil
 			m.queueStep(mc, mc.drain)
 		case <-beat.C:
-			m.queueStep(mc, func() { mc.checkPeriodic(); mc.refill(); mc.resubmitRejected(); mc.settleSchedules(); mc.tick() })
+			m.queueStep(mc, func() { mc.checkPeriodic(); mc.refill(); mc.resubmitPending(); mc.settleSchedules(); mc.tick() })
 		case <-second.C:
 			m.queueStep(mc, func() { m.rates.sample(&mc.ledger) })
 			if conn == nil {
@@ -467,7 +467,7 @@ func (m *Master) Ready() error {
 	switch {
 	case m.machine == nil:
 		return m.inactiveFault
-	case !m.opt.Store.Holds():
+	case !m.opt.Store.HoldsLease():
 		return errStandby
 	case m.machine.draining:
 		return errDraining
@@ -482,7 +482,7 @@ func (m *Master) Ready() error {
 		all = append(all, errPausing)
 	} else if err := m.broker.health(); err != nil {
 		all = append(all, &job.Fault{Code: job.Starting, Reason: err.Error(), RetryAfter: time.Second})
-	} else if !m.machine.linked {
+	} else if !m.machine.workersMayGetJobs {
 		all = append(all, errLinking)
 	}
 	return daemon.JoinReasons(all...)

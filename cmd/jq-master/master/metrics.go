@@ -43,7 +43,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	schedules, due := len(mc.schedules.byName), maps.Clone(mc.schedules.queued)
 	m.mu.Unlock()
 
-	active(m.opt.Store.Holds())
+	active(m.opt.Store.HoldsLease())
 	count("enqueued_total", "Jobs accepted, including those found in the store at the start.", ledger.Enqueued)
 	count("revived_total", "Jobs that had ended and were revived.", ledger.Revived)
 	count("handed_out_total", "Attempts that began.", ledger.HandedOut)

@@ -15,7 +15,7 @@ func TestPullMisses(t *testing.T) {
 	k := &worker{Worker: job.Worker{ID: m.newID(), MaxJobs: 2, Names: []string{"*"}}, runs: map[*record]struct{}{}}
 	m.workers[k.ID] = k
 	m.submitSlice(1)
-	m.linked = true
+	m.workersMayGetJobs = true
 	started := map[job.ID]func(error){}
 	m.env.store = &heldStartStore{Store: w.store, pendingStarts: started}
 	var ready int

@@ -76,11 +76,11 @@ func TestReadyNamesAllFaults(t *testing.T) {
 	keepAlive(m)
 	var broker error
 	m.broker = &brokerConn{broker: Broker{Health: func() error { return broker }}}
-	m.machine.linked = true
+	m.machine.workersMayGetJobs = true
 	if err := m.Ready(); err != nil {
 		t.Fatal(err)
 	}
-	broker, m.machine.linked, m.machine.awayErr = errors.New("the broker is gone"), false, errors.New("the store is gone")
+	broker, m.machine.workersMayGetJobs, m.machine.awayErr = errors.New("the broker is gone"), false, errors.New("the store is gone")
 	want := "store_unavailable: the store is gone; starting: the broker is gone"
 	var first *job.Fault
 	if err := m.Ready(); err == nil || err.Error() != want || !errors.As(err, &first) || first.Code != job.StoreUnavailable {

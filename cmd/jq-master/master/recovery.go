@@ -8,7 +8,7 @@ import (
 )
 
 // load adds a stored job to the machine. The broker does not know the job yet.
-func (m *machine) load(j *job.Job, forget, drop int64) {
+func (m *machine) load(j *job.Job, forgetAt, dropAt int64) {
 	m.correctTimes(j)
 	r := m.newRecord(j)
 	m.restoreKey(r)
@@ -40,10 +40,10 @@ func (m *machine) load(j *job.Job, forget, drop int64) {
 		m.ledger.Cancelled++
 	}
 	if j.State.Ended() {
-		if forget = min(forget, m.wallTime+toMillis(m.KeepEnded)); drop != 0 {
-			drop = m.wallTime + toMillis(m.ResultTTL)
+		if forgetAt = min(forgetAt, m.wallTime+toMillis(m.KeepEnded)); dropAt != 0 {
+			dropAt = m.wallTime + toMillis(m.ResultTTL)
 		}
-		m.addEnded(r, max(forget, drop), drop)
+		m.addEnded(r, max(forgetAt, dropAt), dropAt)
 	}
 }
 
@@ -84,7 +84,7 @@ func (m *machine) finishLoad() {
 // no jobs, so submitSlice then submits all of them. It may also be another broker, or have been
 // restarted with longer frames.
 func (m *machine) forgetSubmissions() {
-	m.linked, m.runsRestored, m.allSubmitted, m.runsExpected, m.submitIndex, m.relinkStart, m.rejected = false, false, false, 0, 0, m.wallTime, nil
+	m.workersMayGetJobs, m.runsRestored, m.allSubmitted, m.runsExpected, m.submitIndex, m.relinkStart, m.pendingResubmits = false, false, false, 0, 0, m.wallTime, nil
 	for _, p := range m.bySeq {
 		if r := p.rec; r != nil {
 			r.submitted, r.tooLong = false, false
@@ -106,7 +106,7 @@ func (m *machine) forgetSubmissions() {
 // lease submitSlice submits nothing, because it would overwrite rules of the master that has taken
 // over.
 func (m *machine) submitSlice(budget int) (more bool) {
-	if m.allSubmitted || !m.env.store.Holds() {
+	if m.allSubmitted || !m.env.store.HoldsLease() {
 		return false
 	}
 	if m.submitIndex == 0 {
@@ -150,7 +150,7 @@ func (m *machine) submitSlice(budget int) (more bool) {
 // Until then the running jobs do not count in their groups. It does not wait long for a run that
 // the broker refuses, or holds back because a group is full.
 func (m *machine) restoreRuns() {
-	if !m.runsRestored || m.linked {
+	if !m.runsRestored || m.workersMayGetJobs {
 		return
 	}
 	left := 0
@@ -165,7 +165,7 @@ func (m *machine) restoreRuns() {
 		m.runsExpected, m.runsExpectedSince = left, m.now
 	}
 	if left == 0 || m.now-m.runsExpectedSince >= 2*toMillis(resubmitPause) {
-		m.linked = true
+		m.workersMayGetJobs = true
 		m.serveAll()
 	}
 }
@@ -224,7 +224,7 @@ func (m *machine) bySubmission(id job.ID, number uint32) *record {
 // ended it, nil if none has. A running job is submitted when its run is over.
 func (m *machine) submitLater(r *record, outcome *job.Outcome) {
 	r.submitted = false
-	m.rejected = append(m.rejected, rejectedJob{r.ID, m.now + toMillis(resubmitPause), outcome, r.submission})
+	m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{r.ID, m.now + toMillis(resubmitPause), outcome, r.submission})
 }
 
 // onTooLong is called when a job's argument does not fit into a frame of the broker.
@@ -243,36 +243,36 @@ func (m *machine) onTooLong(id job.ID) {
 // just being handed out or given back.
 func (m *machine) onGroupsRefused(id job.ID) {
 	if r := m.jobs.Get(id); r != nil && r.submitted && r.isWaiting() {
-		m.rejected = append(m.rejected, rejectedJob{id: id, resubmitAt: m.now + toMillis(resubmitPause)})
+		m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{id: id, resubmitAt: m.now + toMillis(resubmitPause)})
 	} else if r != nil {
 		r.stale = true
 	}
 }
 
-// rejectedJob is a job that is to be submitted again, or whose groups are to be sent again.
-type rejectedJob struct {
+// pendingResubmit is a job that is to be submitted again, or whose groups are to be sent again.
+type pendingResubmit struct {
 	id         job.ID
 	resubmitAt int64
 	outcome    *job.Outcome // if not nil, the job ends in this way, unless one of the master's workers had it
 	number     uint32       // number of the submission; the entry is void if the job has a later one
 }
 
-func (m *machine) resubmitRejected() {
-	m.rejected = slices.DeleteFunc(m.rejected, func(l rejectedJob) bool {
-		if m.now < l.resubmitAt {
+func (m *machine) resubmitPending() {
+	m.pendingResubmits = slices.DeleteFunc(m.pendingResubmits, func(p pendingResubmit) bool {
+		if m.now < p.resubmitAt {
 			return false
 		}
-		r := m.jobs.Get(l.id)
+		r := m.jobs.Get(p.id)
 		switch {
 		case r == nil || r.State.Ended():
 		case r.submitted && r.isWaiting():
 			m.regroup(r)
 		case r.submitted:
 			r.stale = true
-		case l.outcome != nil && r.op != opNone:
+		case p.outcome != nil && r.op != opNone:
 			return false
-		case l.outcome != nil && r.isWaiting() && !r.handedOut && r.submission == l.number:
-			m.recordAttempt(r, l.outcome)
+		case p.outcome != nil && r.isWaiting() && !r.handedOut && r.submission == p.number:
+			m.recordAttempt(r, p.outcome)
 		case r.isWaiting() || r.runInfo.run.brokerJob == nil:
 			m.submitWaiting(r)
 		}
@@ -301,14 +301,14 @@ func (m *machine) onBrokerAnswer(id job.ID, number uint32, o *job.Outcome, lost 
 
 // recordAttempt writes an attempt of a Gloom worker, and then how it has ended.
 func (m *machine) recordAttempt(r *record, o *job.Outcome) {
-	if m.socket == nil {
-		m.socket = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), removed: true}
+	if m.gloomWorker == nil {
+		m.gloomWorker = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), removed: true}
 	}
 	j := r.nextState()
 	j.State, j.Worker, j.Started, j.Finished = job.Running, job.ID{}, m.wallTime, 0
 	j.Attempt++
 	j.Deadline = m.wallTime + toMillis(m.TimeoutGrace)
-	u := &run{worker: m.socket, stateBefore: r.State, deadline: never, delivered: true}
+	u := &run{worker: m.gloomWorker, stateBefore: r.State, deadline: never, delivered: true}
 	r.ensureRunInfo().run = u
 	m.write(opStart, r, j, 0, 0, func() { m.end(r, o, true) })
 	m.replaceJob(r, j)

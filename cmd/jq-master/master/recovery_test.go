@@ -47,7 +47,7 @@ func TestBrokerEnds(t *testing.T) {
 			w := newSimulation(t, 1)
 			m, k, pushed := w.machine, w.someWorker(), &pushRecorder{}
 			m.env.push = pushed
-			w.step(m, func() { m.submitSlice(1); m.linked = true; m.updateServing(k) })
+			w.step(m, func() { m.submitSlice(1); m.workersMayGetJobs = true; m.updateServing(k) })
 			w.step(m, func() {
 				m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
 			})
@@ -79,7 +79,7 @@ func TestEarlyCommands(t *testing.T) {
 	c, k := w.machine, w.someWorker()
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
 	c.ledger.Enqueued = 1
-	c.linked = true
+	c.workersMayGetJobs = true
 	early := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
 	w.step(c, func() { c.submitSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.broker, early}) })
 	w.broker.serveSome(1 << 20)
@@ -135,7 +135,7 @@ func TestRunsFirst(t *testing.T) {
 	w := newSimulation(t, 1)
 	c, busy, idle := w.machine, w.someWorker(), w.someWorker()
 	c.env.push = &pushRecorder{}
-	w.step(c, func() { c.linked = true; w.addWaiting(1); c.start(w.addWaiting(1), busy, nil) })
+	w.step(c, func() { c.workersMayGetJobs = true; w.addWaiting(1); c.start(w.addWaiting(1), busy, nil) })
 	w.store.flush()
 	w.step(c, c.forgetSubmissions)
 	w.step(c, func() { c.submitSlice(1) })
@@ -227,4 +227,4 @@ func TestOldRules(t *testing.T) {
 
 type lapsedStore struct{ *slowStore }
 
-func (lapsedStore) Holds() bool { return false }
+func (lapsedStore) HoldsLease() bool { return false }

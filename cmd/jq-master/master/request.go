@@ -43,7 +43,7 @@ func do(ctx context.Context, m *Master, f func(mc *machine, reply func(error))) 
 // then be out of date. A nil error is kept: what was written to the store is true, whichever master
 // is active now.
 func (m *Master) ifLeaseHeld(err error) error {
-	if err != nil && !m.opt.Store.Holds() {
+	if err != nil && !m.opt.Store.HoldsLease() {
 		return errStandby
 	}
 	return err
@@ -84,7 +84,7 @@ func readMachine[T any](m *Master, f func(mc *machine) (T, error)) (v T, err err
 	if !m.runNow(s.machine, func() { v, err = f(s.machine) }) {
 		return v, errStarting
 	}
-	if !m.opt.Store.Holds() { // checked after f: the lease may have ended meanwhile
+	if !m.opt.Store.HoldsLease() { // checked after f: the lease may have ended meanwhile
 		return v, errStandby
 	}
 	return v, err
@@ -184,7 +184,7 @@ func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 			a.err = errStarting
 		}
 	}
-	if !m.opt.Store.Holds() && m.active.Load() != nil {
+	if !m.opt.Store.HoldsLease() && m.active.Load() != nil {
 		a.v.putBack()
 		return nil, errStandby
 	}
@@ -254,7 +254,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 		mc.report(w, p, reply)
 	})
 	if err != nil && ctx.Err() != nil && !isFault(err) {
-		if !m.opt.Store.Holds() {
+		if !m.opt.Store.HoldsLease() {
 			return errStandby
 		}
 		f := job.Refuse(job.StoreUnavailable, "", "the store has not written the outcome within %v; send it again", m.opt.StoreWait)
@@ -336,7 +336,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
 	m.runNow(pulledFrom, func() {
 		pulledFrom.waiters--
-		holds := m.opt.Store.Holds()
+		holds := m.opt.Store.HoldsLease()
 		jobs = pulledFrom.endPull(w, p, !gone && holds)
 		if !holds {
 			err = errStandby

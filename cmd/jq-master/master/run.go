@@ -14,7 +14,7 @@ import (
 func (m *machine) onHandout(worker, id job.ID, alreadyRuns bool, h brokerJob) {
 	w, r := m.workers[worker], m.jobs.Get(id)
 	switch {
-	case r == nil && !alreadyRuns, !m.env.store.Holds(): // it is another master's job or was cancelled, or the lease has ended
+	case r == nil && !alreadyRuns, !m.env.store.HoldsLease(): // it is another master's job or was cancelled, or the lease has ended
 		m.giveBack(h, resubmitPause)
 		return
 	case r == nil || r.State.Ended() || alreadyRuns && r.State != job.Running:
@@ -41,7 +41,7 @@ func (m *machine) onHandout(worker, id job.ID, alreadyRuns bool, h brokerJob) {
 	case m.remainingWait(r) > 0: // the broker has requeued the job without the master, and so without the backoff
 		m.giveBack(h, m.remainingWait(r))
 		return
-	case len(w.runs) >= w.MaxJobs, m.now < w.exceptUntil[r.Name]:
+	case len(w.runs) >= w.MaxJobs, m.now < w.excludedUntil[r.Name]:
 		m.giveBack(h, resubmitPause)
 		return
 	}

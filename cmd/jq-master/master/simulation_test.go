@@ -200,7 +200,7 @@ func (w *simulation) check() {
 		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == opNone {
 			w.fatalf("job %v runs without a deadline", r.ID)
 		}
-		if r.isWaiting() && r.op == opNone && mc.linked && !r.submitted && !slices.ContainsFunc(mc.rejected, func(l rejectedJob) bool { return l.id == r.ID }) {
+		if r.isWaiting() && r.op == opNone && mc.workersMayGetJobs && !r.submitted && !slices.ContainsFunc(mc.pendingResubmits, func(l pendingResubmit) bool { return l.id == r.ID }) {
 			w.fatalf("job %v waits, and the broker does not have it", r.ID)
 		}
 	}

@@ -20,7 +20,7 @@ type worker struct {
 	pauseReason        string           // the reason for the pause
 	unreachableSince   int64            // when the worker became unreachable; 0: it is reachable
 	lastPause          time.Duration    // the length of the last pause that the worker got because it was unreachable
-	exceptUntil        map[string]int64 // for names that it does not know: until when it gets no jobs with the name
+	excludedUntil      map[string]int64 // for names that it does not know: until when it gets no jobs with the name
 	cancelUntil        map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
 	pullers            []*puller
 	hasResubmittedRuns bool // some of its runs were submitted to a new broker, to be handed to it again
@@ -30,7 +30,7 @@ type worker struct {
 
 // available reports whether the worker may get jobs at the moment, apart from its own limits.
 func (w *worker) available(m *machine) bool {
-	return !w.removed && !w.Leaving && m.awayErr == nil && !m.draining && m.linked
+	return !w.removed && !w.Leaving && m.awayErr == nil && !m.draining && m.workersMayGetJobs
 }
 
 // hasOpenRequest reports whether the worker waits for a reply. Such a worker is not silent.
@@ -109,7 +109,7 @@ func (m *machine) updateServing(w *worker) {
 	if w.hasResubmittedRuns {
 		next.types = append(next.types, m.ownType(w))
 	}
-	for n := range w.exceptUntil {
+	for n := range w.excludedUntil {
 		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and would keep away other names, too
 			next.except = m.addTypes(next.except, n)
 		}
@@ -272,14 +272,14 @@ func (m *machine) endLostRun(r *record) {
 // excludeName keeps jobs with a name away from a worker that did not know the name: at the broker
 // or, if the name looks like a pattern, in onHandout.
 func (m *machine) excludeName(w *worker, name string) {
-	if w.exceptUntil == nil {
-		w.exceptUntil = make(map[string]int64)
+	if w.excludedUntil == nil {
+		w.excludedUntil = make(map[string]int64)
 	}
-	if len(w.exceptUntil) >= job.MaxWorkerNames {
+	if len(w.excludedUntil) >= job.MaxWorkerNames {
 		m.setPause(w, firstPause, "there are too many names that it does not know")
 		return
 	}
-	w.exceptUntil[name] = m.now + toMillis(refusedNameFor)
+	w.excludedUntil[name] = m.now + toMillis(refusedNameFor)
 	m.updateServing(w)
 }
 
@@ -342,7 +342,7 @@ func (m *machine) checkPeriodic() {
 			m.endLostRuns(w)
 			continue
 		}
-		dropExpired(w.exceptUntil, m.now)
+		dropExpired(w.excludedUntil, m.now)
 		dropExpired(w.cancelUntil, m.now)
 		if w.pausedUntil != 0 && m.now >= w.pausedUntil {
 			w.pausedUntil, w.pauseReason = 0, ""

@@ -31,7 +31,7 @@ func TestUnknownName(t *testing.T) {
 			k := w.someWorker()
 			pushed := &pushRecorder{}
 			m.env.push = pushed
-			w.step(m, func() { m.submitSlice(1); m.linked = true; m.updateServing(k) })
+			w.step(m, func() { m.submitSlice(1); m.workersMayGetJobs = true; m.updateServing(k) })
 			for _, n := range []string{name, "something"} {
 				w.step(m, func() {
 					m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: n, Timeout: 30_000}}}, reply: func([]job.ID, bool, error) {}})
@@ -135,7 +135,7 @@ func TestGroupNames(t *testing.T) {
 	for _, ns := range []string{"default", "a", "a:b", "%41", "A", strings.Repeat("%", 100)} {
 		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(sharedValue[:]), strings.Repeat("*", job.MaxConstraintID)} {
 			for _, p := range []selector{{}, {per: per}} {
-				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupsOf(ns, id)}
+				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupPrefixOf(ns, id)}
 				for _, what := range []byte("cr") {
 					name, of := k.group(what, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
 					if was, known := names[name]; known || len(name) > wire.MaxName {

@@ -242,8 +242,8 @@ func (m *Memory) Lost() <-chan struct{} { return nil }
 // Err implements Store.
 func (m *Memory) Err() error { return nil }
 
-// Holds implements Store; no other master has this Memory.
-func (m *Memory) Holds() bool { return true }
+// HoldsLease implements Store; no other master has this Memory.
+func (m *Memory) HoldsLease() bool { return true }
 
 // HasWaitingStandby implements Store; no other master has this Memory.
 func (m *Memory) HasWaitingStandby() bool { return false }

@@ -142,8 +142,8 @@ func (r *Redis) Err() error {
 	}
 }
 
-// Holds implements Store.
-func (r *Redis) Holds() bool {
+// HoldsLease implements Store.
+func (r *Redis) HoldsLease() bool {
 	t := r.current()
 	return t != nil && int64(boot.Since()) < t.expiresAt.Load()
 }
@@ -151,7 +151,7 @@ func (r *Redis) Holds() bool {
 // HasWaitingStandby implements Store.
 func (r *Redis) HasWaitingStandby() bool {
 	t := r.current()
-	return t != nil && t.standbyWaits.Load() && r.Holds()
+	return t != nil && t.standbyWaits.Load() && r.HoldsLease()
 }
 
 // add queues a transition, or calls its done with an error.

@@ -114,9 +114,9 @@ type Store interface {
 	// nil when it is back. The store is away from the first failed write on. It is back when a
 	// write has succeeded and everything that had to be undone has been undone.
 	Watch(changed func(away error))
-	// Holds reports whether this master certainly still has the lease: less than the length of a
+	// HoldsLease reports whether this master certainly still has the lease: less than the length of a
 	// lease has passed since the last successful renewal was sent.
-	Holds() bool
+	HoldsLease() bool
 	// HasWaitingStandby reports whether another master that could serve was waiting for the lease
 	// when the lease was last renewed.
 	HasWaitingStandby() bool

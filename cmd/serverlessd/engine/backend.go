@@ -33,7 +33,7 @@ type backend struct {
 	awayReason      error            // why the store is away; nil: the store answers
 	answersSince    time.Time        // when it became nil
 	logged          string           // what the log last said of the store: logAway, logAvailable, or "": nothing
-	refused         map[string]error // what the store refuses although it answers, and why
+	failures        map[string]error // what fails although the store answers, and why
 	reachableCtx    context.Context
 	markAway        context.CancelFunc // ends reachableCtx
 	runsInHand      map[job.ID]*run
@@ -57,7 +57,7 @@ type backend struct {
 func newBackend(e *Engine, s store.Store) *backend {
 	b := &backend{
 		engine: e, store: s, lane: laneOf(e.cfg.Dir, s.Name()), log: e.log.With().Str("store", s.Name()).Logger(),
-		runsInHand: make(map[job.ID]*run), refused: make(map[string]error), endingsQueued: make(chan struct{}, 1), sweepWake: make(chan struct{}, 1), reachableAgain: make(chan struct{}, 1),
+		runsInHand: make(map[job.ID]*run), failures: make(map[string]error), endingsQueued: make(chan struct{}, 1), sweepWake: make(chan struct{}, 1), reachableAgain: make(chan struct{}, 1),
 		ingestWake: make(chan struct{}, 1), awayReason: store.ErrAway,
 		leaving: make(chan struct{}), keeperDone: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
@@ -73,19 +73,19 @@ func (b *backend) noteCall(action string, err error) error {
 	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
 		b.noteAnswer(err)
 	default: // the store answers, even if it refuses the call
-		b.setRefused(action, err)
+		b.setFailure(action, err)
 		b.noteAnswer(nil)
 	}
 	return err
 }
 
-// setRefused records why the store refuses something, or with nil that it does not, and logs each
-// change once.
-func (b *backend) setRefused(action string, err error) {
+// setFailure records why an action fails although the store answers, or with nil that it no longer
+// fails, and logs each change once.
+func (b *backend) setFailure(action string, err error) {
 	b.mu.Lock()
-	was := b.refused[action]
-	if b.refused[action] = err; err == nil {
-		delete(b.refused, action)
+	was := b.failures[action]
+	if b.failures[action] = err; err == nil {
+		delete(b.failures, action)
 	}
 	b.mu.Unlock()
 	switch {
@@ -153,11 +153,11 @@ func (b *backend) noteRequest(ctx context.Context, err error) error {
 func (b *backend) health() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.awayReason != nil || len(b.refused) == 0 {
+	if b.awayReason != nil || len(b.failures) == 0 {
 		return b.awayReason
 	}
-	first := slices.Min(slices.Collect(maps.Keys(b.refused)))
-	return fmt.Errorf("cannot %s: %w", first, b.refused[first])
+	first := slices.Min(slices.Collect(maps.Keys(b.failures)))
+	return fmt.Errorf("cannot %s: %w", first, b.failures[first])
 }
 
 // checkReachable returns why the store cannot be reached, or nil.
@@ -197,7 +197,7 @@ func (b *backend) usableSysid() string {
 func (b *backend) keepSysid() {
 	defer close(b.keeperDone)
 	pause := b.engine.cfg.LockTTL / 3
-	hurry := min(pause, time.Second)
+	shortPause := min(pause, time.Second)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for due := time.Now(); ; {
@@ -210,11 +210,11 @@ func (b *backend) keepSysid() {
 		case now := <-timer.C:
 			// If the store was away at the last call, it is tried again soon.
 			if b.checkReachable() != nil || !now.Before(due) {
-				if due = now.Add(hurry); b.updateSysids() {
+				if due = now.Add(shortPause); b.updateSysids() {
 					due = now.Add(pause)
 				}
 			}
-			timer.Reset(min(hurry, time.Until(due), max(b.renewableFor(), time.Millisecond)))
+			timer.Reset(min(shortPause, time.Until(due), max(b.renewableFor(), time.Millisecond)))
 		}
 	}
 }
@@ -388,10 +388,10 @@ func (b *backend) loseSysid(sysid string) {
 		}
 	}
 	b.mu.Unlock()
-	if lost := b.log.With().Str("sysid", sysid).Stringer("lock_ttl", b.engine.cfg.LockTTL).Logger(); jobs > 0 {
-		lost.Error().Int("jobs", jobs).Msg("locks could not be renewed in time: jobs that this daemon has taken are stopped, and run again unless they have ended")
+	if lossLog := b.log.With().Str("sysid", sysid).Stringer("lock_ttl", b.engine.cfg.LockTTL).Logger(); jobs > 0 {
+		lossLog.Error().Int("jobs", jobs).Msg("locks could not be renewed in time: jobs that this daemon has taken are stopped, and run again unless they have ended")
 	} else {
-		lost.Warn().Msg("the sysid could not be renewed in time; this daemon had taken no jobs")
+		lossLog.Warn().Msg("the sysid could not be renewed in time; this daemon had taken no jobs")
 	}
 	b.engine.setGuardDeadline()
 	b.engine.newSysid(sysid)
@@ -421,27 +421,27 @@ func (b *backend) sweepOnce() (more bool) {
 		return false
 	}
 	b.mu.Lock()
-	gone := b.droppedSegments
+	dropped := b.droppedSegments
 	b.droppedSegments = nil
 	b.mu.Unlock()
 	swept, err := b.store.Sweep(b.engine.ctx, store.SweepOptions{
 		RetryFor: b.engine.cfg.RetryFor, KeepDone: b.engine.cfg.KeepDone, KeepUnrun: b.engine.cfg.KeepUnrun, TTL: b.engine.cfg.LockTTL,
 		Handled: b.engine.handlers.handledFunc(), Next: b.engine.handlers.nextFailed, NextID: func() job.ID { return b.engine.ids.Next(1) },
-		Segments: gone, Limit: 1000,
+		Segments: dropped, Limit: 1000,
 	})
 	b.engine.noteSweep(&swept)
 	if b.noteCall("sweep", err) != nil {
 		b.mu.Lock()
-		b.droppedSegments = append(b.droppedSegments, gone...)
+		b.droppedSegments = append(b.droppedSegments, dropped...)
 		b.mu.Unlock()
 		return false
 	}
 	b.mu.Lock()
 	b.miscounted = swept.Imbalance
-	set := (swept.Ahead - b.clockAhead).Abs() > time.Second
+	clockWasSet := (swept.Ahead - b.clockAhead).Abs() > time.Second
 	b.clockAhead = swept.Ahead
 	b.mu.Unlock()
-	if set {
+	if clockWasSet {
 		b.log.Warn().Stringer("ahead", swept.Ahead).Msg("the host's clock was set; the store's clock continues as before, until all daemons of this store have stopped")
 	}
 	if swept.Miscounted != nil {

@@ -265,7 +265,7 @@ func (bt *batch) askWorker(r *run, atBroker *brokerJob) (*queuedEnding, error) {
 		res, err = p.Result(bt.ctx)
 		runTimer.Stop()
 	}
-	bt.engine.submitter.RecordResult(bt.jobtype(), err, isNotTaken(err))
+	bt.engine.submitter.NoteRefusal(bt.jobtype(), err, isNotTaken(err))
 	switch {
 	case err != nil && bt.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(bt.engine.ctx) // nobody waits for the job any more

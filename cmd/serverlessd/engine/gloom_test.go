@@ -330,14 +330,14 @@ func relay(t *testing.T, server string, conns chan<- net.Conn) string {
 // TestDistantWorkers: jobs run at full speed even if it takes some time until a worker has them, as
 // when another broker borrows them.
 func TestDistantWorkers(t *testing.T) {
-	const jobs, lent = 100, 20 * time.Millisecond
+	const jobs, releaseDelay = 100, 20 * time.Millisecond
 	e, _ := startShared(t, func(*Config) {})
 	var tries atomic.Int64
 	var seen sync.Map
 	addGloomHandler(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
 		tries.Add(1)
 		if _, again := seen.LoadOrStore(j.ID, true); !again {
-			return nil, gloom.Release(lent)
+			return nil, gloom.Release(releaseDelay)
 		}
 		seen.Delete(j.ID)
 		return nil, nil

@@ -94,7 +94,7 @@ func (b *backend) ingest() {
 		case errors.Is(err, context.Canceled):
 			continue
 		}
-		b.setRefused("read the journal", err)
+		b.setFailure("read the journal", err)
 		began := time.Now()
 		if err == nil && b.ingestPiece(r) {
 			if !b.pauseBetweenPieces(began, len(r.Read())) {

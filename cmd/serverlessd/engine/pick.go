@@ -59,7 +59,7 @@ func (e *Engine) pick() (wait time.Duration) {
 			wait = min(wait, next)
 		}
 	}
-	var from []*candidate
+	var candidates []*candidate
 	var types []schedule.Type
 	for _, b := range e.backends {
 		if b.usableSysid() == "" {
@@ -68,19 +68,19 @@ func (e *Engine) pick() (wait time.Duration) {
 		for i := range b.dueTypes {
 			c := &candidate{backend: b, due: &b.dueTypes[i], handler: e.handlers.newest(b.dueTypes[i].Jobtype)}
 			if t, ok := e.eligible(c); ok {
-				from, types = append(from, c), append(types, t)
+				candidates, types = append(candidates, c), append(types, t)
 			}
 		}
 	}
 	failed := make(map[*backend]bool)
-	for _, c := range e.plan(from, types) {
+	for _, c := range e.plan(candidates, types) {
 		if !e.takeBatches(c) {
 			failed[c.backend], wait = true, pickRetry
 		}
 	}
 	for _, b := range e.backends {
 		if !failed[b] {
-			b.setRefused(actionTake, nil)
+			b.setFailure(actionTake, nil)
 		}
 	}
 	e.mu.Lock()
@@ -92,7 +92,7 @@ func (e *Engine) pick() (wait time.Duration) {
 
 // plan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
 // e.picking.
-func (e *Engine) plan(from []*candidate, types []schedule.Type) (chosen []*candidate) {
+func (e *Engine) plan(candidates []*candidate, types []schedule.Type) (chosen []*candidate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(types) > 0 && !e.stopped && !e.leaving {
@@ -100,13 +100,13 @@ func (e *Engine) plan(from []*candidate, types []schedule.Type) (chosen []*candi
 		if i < 0 {
 			break
 		}
-		c := from[i]
+		c := candidates[i]
 		if c.batches++; c.batches == 1 {
 			chosen = append(chosen, c)
 		}
 		e.scheduler.JobsStarted(time.Now(), c.client, c.due.Jobtype)
 		if c.due.Count -= c.size; c.due.Count <= 0 || c.handler.Lang == job.Gloom {
-			types, from = slices.Delete(types, i, i+1), slices.Delete(from, i, i+1)
+			types, candidates = slices.Delete(types, i, i+1), slices.Delete(candidates, i, i+1)
 		}
 	}
 	e.picking = len(chosen) > 0
@@ -130,15 +130,15 @@ func (b *backend) refreshDue() (next time.Duration) {
 		return 0
 	}
 	b.mu.Lock()
-	seen, at := b.askedAt, b.nextDueAt
+	askedAt, dueAt := b.askedAt, b.nextDueAt
 	b.mu.Unlock()
 	now := time.Now()
-	if now.Sub(seen) < pollEvery && (at.IsZero() || now.Before(at)) {
-		rest := pollEvery - now.Sub(seen)
-		if !at.IsZero() {
-			rest = min(rest, at.Sub(now))
+	if now.Sub(askedAt) < pollEvery && (dueAt.IsZero() || now.Before(dueAt)) {
+		left := pollEvery - now.Sub(askedAt)
+		if !dueAt.IsZero() {
+			left = min(left, dueAt.Sub(now))
 		}
-		return max(time.Millisecond, rest)
+		return max(time.Millisecond, left)
 	}
 	b.mu.Lock()
 	b.askedAt = now // set before the store is asked, so that jobs that come meanwhile are looked for again
@@ -202,7 +202,7 @@ func (e *Engine) takeBatches(c *candidate) bool {
 	wanted := c.size * c.batches
 	taken, err := c.backend.store.Take(e.ctx, store.TakeRequest{Sysid: sysid, Jobtype: c.due.Jobtype, N: wanted, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
 	if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
-		c.backend.setRefused(actionTake, err)
+		c.backend.setFailure(actionTake, err)
 		return false
 	}
 	if c.backend.noteRequest(e.ctx, err) != nil {
@@ -220,10 +220,10 @@ func (e *Engine) takeBatches(c *candidate) bool {
 	case len(taken) < wanted:
 		c.due.Count = 0
 	}
-	var withoutPayload []store.TakenJob
+	var jobsWithoutPayload []store.TakenJob
 	taken = slices.DeleteFunc(taken, func(j store.TakenJob) bool {
 		if j.NoPayload {
-			withoutPayload = append(withoutPayload, j)
+			jobsWithoutPayload = append(jobsWithoutPayload, j)
 		}
 		return j.NoPayload
 	})
@@ -231,9 +231,9 @@ func (e *Engine) takeBatches(c *candidate) bool {
 	for jobs := range slices.Chunk(taken, c.size) {
 		batches = append(batches, newBatch(e, c, sysid, jobs, began))
 	}
-	unrun := newBatch(e, c, sysid, withoutPayload, began)
-	held := c.backend.addRunning(append(batches, unrun), sysid)
-	unrun.endUnrun(held)
+	withoutPayload := newBatch(e, c, sysid, jobsWithoutPayload, began)
+	held := c.backend.addRunning(append(batches, withoutPayload), sysid)
+	withoutPayload.endWithoutPayload(held)
 	for _, t := range batches {
 		e.startBatch(t, held)
 		c.batches--
