@@ -123,7 +123,7 @@ func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
 	}
 	if old != nil && old.Enabled {
 		k.phase, k.phaseAt = old.phase, old.phaseAt
-		for _, kind := range []byte("cr") {
+		for _, kind := range limitKinds {
 			was, is := old.hasRule(kind), k.hasRule(kind) && k.Enabled
 			if was && (!is || old.pattern(kind) != k.pattern(kind)) {
 				m.sendRule(ruleChange{pattern: old.pattern(kind), drop: true})
@@ -145,9 +145,9 @@ func (k *constraint) hasSameRules(n *job.Constraint) bool {
 		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)
 }
 
-// hasRule reports whether a constraint has a rule of a kind: 'c' for concurrency, 'r' for rate.
+// hasRule reports whether a constraint has a rule for a kind of limit.
 func (k *constraint) hasRule(kind byte) bool {
-	if kind == 'c' {
+	if kind == concurrencyKind {
 		return k.Concurrency >= 0
 	}
 	return k.Rate > 0

@@ -48,6 +48,14 @@ const (
 	phaseSingleToken              // one token
 )
 
+// The kinds of limits that a constraint can have. Names of groups begin with them.
+const (
+	concurrencyKind byte = 'c'
+	rateKind        byte = 'r'
+)
+
+var limitKinds = []byte{concurrencyKind, rateKind}
+
 // valueHash is the hash of a value of "per".
 type valueHash [16]byte
 
@@ -66,8 +74,8 @@ type constraintSet struct {
 	key     string
 	members []membership
 	jobs    int
-	// groupNames holds the broker's groups of these jobs. lasting has those of a running job: it
-	// leaves out the groups of rates, because the job has already taken its tokens.
+	// groupNames holds the broker's groups of these jobs. runningGroups holds those of a running job,
+	// without the groups of rates, because the job has already taken its tokens.
 	groupNames, runningGroups []string
 }
 
@@ -126,7 +134,7 @@ func matchAll(list []*constraint, a *job.Attributes, known *constraintSet) (memb
 // countGroups returns the number of the broker's groups of a job with these memberships.
 func countGroups(members []membership) (n int) {
 	for i := range members {
-		for _, kind := range []byte("cr") {
+		for _, kind := range limitKinds {
 			if members[i].constraint.hasRule(kind) {
 				n++
 			}
@@ -158,14 +166,14 @@ func (s *constraints) setFor(members []membership) *constraintSet {
 	}
 	created := &constraintSet{key: string(key), members: slices.Clone(members)}
 	for _, m := range members {
-		if m.constraint.hasRule('c') {
-			created.runningGroups = append(created.runningGroups, m.constraint.group('c', m.value))
+		if m.constraint.hasRule(concurrencyKind) {
+			created.runningGroups = append(created.runningGroups, m.constraint.group(concurrencyKind, m.value))
 		}
 	}
 	created.groupNames = slices.Clone(created.runningGroups)
 	for _, m := range members {
-		if m.constraint.hasRule('r') {
-			created.groupNames = append(created.groupNames, m.constraint.group('r', m.value))
+		if m.constraint.hasRule(rateKind) {
+			created.groupNames = append(created.groupNames, m.constraint.group(rateKind, m.value))
 		}
 	}
 	return created
@@ -234,14 +242,14 @@ func groupPrefixOf(namespace, id string) string { return escape(namespace) + ":"
 // does not belong to this namespace.
 func constraintOf(namespace, group string) (id string, ok bool) {
 	parts := strings.Split(group, ":")
-	if len(parts) < 3 || parts[0] != "c" && parts[0] != "r" || parts[1] != escape(namespace) {
+	if len(parts) < 3 || parts[0] != string(concurrencyKind) && parts[0] != string(rateKind) || parts[1] != escape(namespace) {
 		return "", false
 	}
 	id, err := url.PathUnescape(parts[2])
 	return id, err == nil
 }
 
-// group returns the name of the constraint's group for a kind ('c' or 'r') and a value. Concurrency
+// group returns the name of the constraint's group for a kind of limit and a value. Concurrency
 // and rate have separate groups, so that a running job can be in the group for concurrency alone.
 func (k *constraint) group(kind byte, value valueHash) string {
 	name := string(kind) + ":" + k.groupPrefix
@@ -262,7 +270,7 @@ func (k *constraint) pattern(kind byte) string {
 
 // patternCount returns how many rules with a * the constraint has at the broker.
 func (k *constraint) patternCount() (n int) {
-	for _, kind := range []byte("cr") {
+	for _, kind := range limitKinds {
 		if k.Enabled && k.Per != "" && k.hasRule(kind) {
 			n++
 		}
@@ -287,12 +295,12 @@ type ruleChange struct {
 func (m *machine) sendRules(k *constraint) {
 	if k.Concurrency >= 0 {
 		n := k.Concurrency
-		m.sendRule(ruleChange{pattern: k.pattern('c'), concurrency: n})
+		m.sendRule(ruleChange{pattern: k.pattern(concurrencyKind), concurrency: n})
 	}
 	if k.Rate <= 0 {
 		return
 	}
-	rule := ruleChange{pattern: k.pattern('r'), concurrency: -1, rate: k.Rate, burst: min(k.Burst, broker.MaxBurst)}
+	rule := ruleChange{pattern: k.pattern(rateKind), concurrency: -1, rate: k.Rate, burst: min(k.Burst, broker.MaxBurst)}
 	switch k.phase {
 	case phaseEmpty:
 		rule.rate, rule.burst, rule.concurrency = 0, 0, 0
@@ -308,7 +316,7 @@ func (m *machine) sendRule(change ruleChange) {
 
 // dropRules drops the rules that a constraint had.
 func (m *machine) dropRules(k *constraint) {
-	for _, kind := range []byte("cr") {
+	for _, kind := range limitKinds {
 		if k.hasRule(kind) {
 			m.sendRule(ruleChange{pattern: k.pattern(kind), drop: true})
 		}
@@ -324,6 +332,7 @@ func (m *machine) emptyBuckets(k *constraint) {
 	}
 }
 
+// secondsToMillis converts seconds to milliseconds, at most 1e9 seconds.
 func secondsToMillis(s float64) int64 {
 	return int64(min(s, 1e9) * 1000)
 }

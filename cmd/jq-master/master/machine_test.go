@@ -11,9 +11,8 @@ import (
 	"gloom/wire"
 )
 
-// TestSeeds runs random worlds in which everything that is possible happens. After each command the
-// counts are right, and in the end all accepted jobs have ended as the replies to workers and
-// pushers said.
+// TestSeeds runs random simulations. After each command the counts are right, and in the end all
+// accepted jobs have ended as the replies to workers and pushers said.
 func TestSeeds(t *testing.T) {
 	if *seedFlag != 0 {
 		newSimulation(t, *seedFlag).run(400)
@@ -75,7 +74,8 @@ func (w *simulation) advance() {
 	}
 }
 
-// elapse lets time pass in which the machine does not stand still.
+// elapse moves the machine's clocks on, a beat at a time, so that the machine does not seem to stand
+// still. What falls due is not done: pass does that.
 func (w *simulation) elapse(d time.Duration) {
 	for end := w.now + toMillis(d); w.now < end; {
 		w.now = min(end, w.now+toMillis(beatInterval))
@@ -83,6 +83,8 @@ func (w *simulation) elapse(d time.Duration) {
 	}
 }
 
+// pass delivers what the broker has for the machine, lets the time pass, and then lets the machine do
+// what has fallen due.
 func (w *simulation) pass(d time.Duration) {
 	w.broker.deliver()
 	w.elapse(d)
@@ -168,7 +170,7 @@ func (w *simulation) repair() {
 		if n > 20_000 {
 			for r := range w.machine.jobs.All() {
 				if !r.State.Ended() {
-					w.t.Logf("%v %v op %d inLine %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.submitted, r.Attempt, r.Due-w.now, w.broker.jobs[r.ID])
+					w.t.Logf("%v %v op %d submitted %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.submitted, r.Attempt, r.Due-w.now, w.broker.jobs[r.ID])
 				}
 			}
 			for id, v := range w.broker.workers {

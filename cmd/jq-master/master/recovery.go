@@ -287,7 +287,8 @@ func (m *machine) onBrokerAnswer(id job.ID, number uint32, o *job.Outcome, lost 
 	r := m.bySubmission(id, number)
 	switch {
 	case r == nil || r.State.Ended(): // the master itself has ended the job
-	case m.needsOwnWorker(r): // the job still runs, or a Gloom worker for all types had it, without the argument
+	case m.needsOwnWorker(r):
+		// The job still runs, or a Gloom worker for all types had the job without its argument.
 		m.submitLater(r, nil)
 	case r.op != opNone:
 		r.addOnIdle(func() { m.onBrokerAnswer(id, number, o, lost) })

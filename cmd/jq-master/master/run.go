@@ -142,7 +142,7 @@ func (m *machine) leaveRun(r *record, u *run, answer func(brokerJob)) {
 		m.runAfterStep(func() { h.release(resubmitPause) })
 		r.submitted = true // the broker may still have the job
 		fallthrough
-	case r.submitted: // so that the broker would hand it to the worker again
+	case r.submitted: // the broker still has the job and would hand it out again
 		m.withdraw(r)
 		fallthrough
 	default:
@@ -193,7 +193,7 @@ func (m *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
 	}
 }
 
-var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to this worker: it has timed out, was cancelled, or is elsewhere")
+var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not assigned to this worker: it has timed out, was cancelled, or runs on another worker")
 
 // report handles a worker's report that a run has ended.
 func (m *machine) report(w *worker, p *Report, answer reply) {

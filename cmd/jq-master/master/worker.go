@@ -97,13 +97,11 @@ func (m *machine) updateServing(w *worker) {
 			next.prefetch = min(w.MaxJobs, len(w.runs)+w.demand())
 		}
 	}
-	if next.prefetch == 0 && w.hasResubmittedRuns && !w.removed && m.runsRestored {
-		next.prefetch = -1
-	}
+	onlyOwnRuns := next.prefetch == 0 && w.hasResubmittedRuns && !w.removed && m.runsRestored
 	for _, n := range w.Names {
 		next.types = m.addTypes(next.types, n)
 	}
-	if next.prefetch < 0 { // it gets only what it already runs
+	if onlyOwnRuns { // the worker gets only what it already runs
 		next.types, next.prefetch = nil, max(w.MaxJobs, len(w.runs))
 	}
 	if w.hasResubmittedRuns {
