@@ -84,7 +84,7 @@ type Bridge struct {
 	targetLabels     map[string]string
 	err              error
 
-	lastLaunchErr   error     // why a process could not be started, the last time that this was for a temporary reason
+	lastLaunchErr   error     // the last temporary failure to start a process
 	lastLaunchErrAt time.Time // when that happened
 }
 
@@ -96,7 +96,7 @@ type row struct {
 
 	submittedAt time.Time // when it was submitted to the broker
 	startedAt   int64     // time_started, UNIX seconds
-	isTaken     bool      // a slot has it, or its run is being written
+	isTaken     bool      // its run has begun or is being written; nobody else may begin it
 	isGivenBack bool      // given back: no slot may begin it
 	mayStillRun bool      // the connection to the broker was lost while the broker had the row
 	isLaunching bool      // its process is being started
@@ -192,7 +192,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	b.writer = newWriter(s, sp, b.metrics, log, func(err error) { b.recordDatabase("write", err) })
 	for _, t := range cfg.Targets {
 		if err := b.machine.Add(t.Name, b.boundConcurrency(t.Concurrency)); err != nil {
-			return nil, control.ErrTargetExists(t.Name)
+			return nil, control.ErrTargetExists(t.Name) // the only error of Add
 		}
 	}
 	startCtx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -233,7 +233,7 @@ func (b *Bridge) spoolTable() string {
 func (b *Bridge) connect() (err error) {
 	broker := b.cfg.Broker
 	if broker.WorkerAddr != "" && broker.SubmitAddr == "" {
-		return errors.New("'broker_submit_addr' is not defined, 'broker_worker_addr' is")
+		return errors.New("'broker_worker_addr' is set, but 'broker_submit_addr' is not")
 	}
 	if b.link, err = link.Open(link.Config{
 		Program: "jobd", SubmitAddr: broker.SubmitAddr, WorkerAddr: broker.WorkerAddr, Token: broker.Token,
@@ -249,7 +249,7 @@ func (b *Bridge) connect() (err error) {
 		return nil
 	}
 	if b.link.WorkerAddr() == "" {
-		return errors.New("'broker_worker_addr' is not defined, 'launcher' is")
+		return errors.New("'launcher' is set, but 'broker_worker_addr' is not")
 	}
 	if b.guard, err = launch.NewGuard(ownerOf(process.Self())); err != nil {
 		return err

@@ -40,10 +40,10 @@ func TestStopWithoutDatabaseSpoolsResults(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := f.Shutdown(ctx); err == nil {
-		t.Fatal("an unwritten result is an error")
+		t.Fatal("Shutdown returned no error, although a result is unwritten")
 	}
 	if f.Err() == nil {
-		t.Fatal("and stays one")
+		t.Fatal("Err returns nil after a Shutdown with an unwritten result")
 	}
 	table.SetError(nil)
 	g := startBridge(t, table, cfg)
@@ -268,7 +268,7 @@ func TestTimedOutStopStartsNothing(t *testing.T) {
 // TestAbruptStops: daemons of one process replace one another; rows are settled when the lease has
 // expired, not before.
 func TestAbruptStops(t *testing.T) {
-	for _, orphans := range []string{"fail", "requeue"} {
+	for _, orphans := range []string{"fail", requeueOrphans} {
 		t.Run(orphans, func(t *testing.T) {
 			cfg := configFor(t, "a=1")
 			cfg.Orphans = orphans
@@ -308,7 +308,7 @@ func TestAbruptStops(t *testing.T) {
 // TestUnrenewableLeaseEndsProcesses: with requeue, processes end before the lease expires; otherwise
 // they continue, and their results are written.
 func TestUnrenewableLeaseEndsProcesses(t *testing.T) {
-	for _, orphans := range []string{"fail", "requeue"} {
+	for _, orphans := range []string{"fail", requeueOrphans} {
 		t.Run(orphans, func(t *testing.T) {
 			t.Parallel()
 			cfg := configFor(t, "a=1")

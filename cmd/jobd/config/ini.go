@@ -103,8 +103,8 @@ func parseHeader(line string) (name string, ok bool) {
 	return unquote(name), true
 }
 
-// unquote returns the meaning of a key or value as written. Quotes count only if they enclose all
-// of it; inside them ';' and '#' are ordinary characters. Double quotes enclose a JSON string,
+// unquote returns the value of a key or value as written, without quotes. Quotes count only if they
+// enclose all of the text; inside them ';' and '#' are ordinary characters. Double quotes enclose a JSON string,
 // single quotes any text. Without quotes, ';' or '#' ends the value unless a backslash precedes
 // it. If a comment follows the closing quote, the quotes are part of the value.
 func unquote(raw string) string {

@@ -626,9 +626,9 @@ func TestConcurrentResolvesReturnRowsOnce(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), "1a <nil>\n")
 }
 
-// TestFailedAcceptKeepsClaim: a failed accept of a row that runs here, and was set back by
-// hand, does not forget the claim. So the row does not begin in the next accept: the end of its
-// first run would count as the end of the second.
+// TestFailedAcceptKeepsClaim: a row runs here, and is set back to waiting by hand. A failed accept of
+// the row does not forget its claim, so the next accept does not begin the row. Otherwise the end of
+// its first run would count as the end of the second.
 func TestFailedAcceptKeepsClaim(t *testing.T) {
 	table := newSQLTable(t)
 	insertRows(t, table, Waiting, "a")
