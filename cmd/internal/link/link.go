@@ -35,7 +35,7 @@ type Config struct {
 	// SubmitOnly says that the door has no workers of its own, and needs no WorkerAddr.
 	SubmitOnly bool
 	Token      string
-	// Lease is how long other daemons leave the door's jobs alone when the door is silent; 0 stands
+	// Lease is how long other daemons wait before they take over the jobs of a silent door; 0 stands
 	// for ten seconds.
 	Lease time.Duration
 	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them turns TLS on.
@@ -58,7 +58,7 @@ type Config struct {
 // AddFlags binds the flags that select the broker.
 func (c *Config) AddFlags(f *pflag.FlagSet) {
 	c.TLSPrefix = "--broker-tls-"
-	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit `addresses` of a shared broker, separated by commas; without any a broker runs inside this process")
+	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit `addresses` of a shared broker, separated by commas; by default a broker runs inside this process")
 	if !c.SubmitOnly {
 		f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "worker `address` of the shared broker; by default the submit address with the next port")
 	}

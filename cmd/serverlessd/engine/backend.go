@@ -291,8 +291,8 @@ func (b *backend) release() {
 
 const actionRenew = "renew locks"
 
-// renewMargin is how long before it expires a sysid is given up that cannot be renewed, so that the
-// runs of its store are ended before the guard ends the runs of all stores.
+// A sysid that cannot be renewed is given up renewMargin before it expires, so that the runs of its
+// store are ended before the guard ends the runs of all stores.
 const renewMargin = time.Second
 
 // renewableFor returns how long the sysid can still be renewed, or a day if none is reserved.

@@ -72,7 +72,7 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 	return nil, errors.Join(err, files.Close())
 }
 
-// ingest brings jobs of the journal to this store, a piece at a time. Each piece goes to one store
+// ingest moves jobs from the journal into this store, a piece at a time. Each piece goes to one store
 // only.
 func (b *backend) ingest() {
 	e := b.engine
@@ -135,7 +135,8 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 }
 
 // ingest writes a piece of a journal to a store. Jobs that the store will never accept are copied
-// to a file in the journal's directory instead.
+// to a file in the journal's directory instead. The store already had the lines that end at or
+// before the offset before.
 func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before int64, err error) {
 	before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
 	refused, ok := errors.AsType[*store.RefusedError](err)
@@ -148,8 +149,8 @@ func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before 
 	return s.Ingest(ctx, r.Range, r.Read(), time.Now)
 }
 
-// Rescue brings all jobs in the journal of a daemon that no longer runs to stores. It returns the
-// number of jobs, and the number of damaged bytes.
+// Rescue moves the jobs in the journal of a dead daemon into stores. It returns the number of jobs,
+// and the number of damaged bytes.
 func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Logger) (jobs, damaged int64, err error) {
 	stores, err := openStores(addresses)
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 // wants at a time.
 const takeBytes = 16 << 20
 
-// candidate is a type that has due jobs in a store. plan sets how many batches of its jobs to take;
-// their slots have been taken then.
+// candidate is a type that has due jobs in a store. plan sets how many batches of its jobs to take,
+// and reserves a slot for each.
 type candidate struct {
 	backend *backend
 	due     *store.DueType

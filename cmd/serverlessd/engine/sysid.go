@@ -31,15 +31,15 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	return old, nil
 }
 
-// orphanTimeout bounds the wait for the end of processes that an earlier daemon of this directory has
-// left.
+// orphanTimeout bounds the wait for the end of processes that an earlier daemon of this directory left
+// behind.
 const orphanTimeout = 10 * time.Second
 
 // ownerOf returns the owner under which the guard knows the processes of this directory's daemon
 // with that sysid.
 func (e *Engine) ownerOf(sysid string) string { return e.nodeName + "-" + sysid }
 
-// endOrphans kills processes that daemons with these sysids have left: a guard may have been killed
+// endOrphans kills processes that daemons with these sysids left behind: a guard may have been killed
 // together with its daemon. It returns the sysids that have no process left, whose jobs may run
 // again at once. The jobs of the other sysids wait until their locks expire.
 func (e *Engine) endOrphans(old []string) []string {

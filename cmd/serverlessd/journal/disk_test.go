@@ -23,7 +23,7 @@ type disk struct {
 	names   map[string]*inode // the files as programs see them
 	durable map[string]*inode // the files as they are after a loss of power
 	// fail is called with the name of each change before it is made: create, write, truncate, sync,
-	// names or remove. An error makes the change fail; half of a write is then made.
+	// names or remove. An error makes the change fail; only half of a failing write is made.
 	fail func(op, name string) error
 	// unreadable is called before each read; an error makes the read fail.
 	unreadable func(from, to int64) bool
