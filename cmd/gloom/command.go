@@ -73,7 +73,7 @@ func (c *command) runFailure(err error) error {
 
 func (c *command) runJob(ctx context.Context, job *gloom.Job) (any, error) {
 	if strings.Contains(job.ID+job.Type, "\x00") {
-		return nil, gloom.Fatal(errors.New("the job's id or type has a zero byte, which no command can be given"))
+		return nil, gloom.Fatal(errors.New("the job's id or type has a zero byte, which cannot be passed to a command"))
 	}
 	input, err := fromBody(job.Body, c.input)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, s
 	case why != nil:
 		reason = "stopped: " + plainText(why)
 	case end.Err != nil:
-		reason = "how it ended is not known: " + end.Err.Error()
+		reason = "cannot tell how it ended: " + end.Err.Error()
 	case end.Signal != 0:
 		reason = "signal: " + end.Signal.String()
 	case end.Code != 0:

@@ -144,8 +144,8 @@ func isUnreachable(err error) bool {
 
 const notTLS = "the broker does not speak TLS here; leave out --tls or tls://"
 
-// unreachableHint returns a hint for an error that unreachable reports. It ends with extra if the address
-// may be wrong.
+// unreachableHint returns a hint for an error for which isUnreachable returns true. The hint ends with
+// extra if the address may be wrong.
 func unreachableHint(err error, extra string) string {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError

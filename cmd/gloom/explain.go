@@ -21,9 +21,8 @@ func newExplain(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Explain why a job is not running",
-		Long: `Show the state of the job ID and when it entered it, its place in line, what it
-waits for, its runs and age, its submitter and its worker. For a job that has
-ended, show its history, if the broker still remembers it (--history of gloomd);
+		Long: `Show a job's state and since when, its place in line, what it waits for, its runs
+and age, its submitter and its worker. For a job that has ended, show its history, if the broker still remembers it (--history of gloomd);
 for a failed job that is kept, also show its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
@@ -70,7 +69,7 @@ func describeJob(j *api.Job) []field {
 			if *j.Ahead > 0 {
 				add("place in line", "behind at least %s", cli.Plural(*j.Ahead, "job"))
 			} else {
-				add("place in line", "open: groups take turns, or hold jobs back")
+				add("place in line", "not known: groups take turns, or hold jobs back")
 			}
 		case *j.Ahead == 0:
 			add("place in line", "first")

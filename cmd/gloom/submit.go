@@ -108,7 +108,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.DurationVar(&s.job.Timeout, "timeout", 0, "fail a run that takes longer")
 	f.IntVar(&s.retries, "retries", 0, "runs after the first one (default: the broker's, 3 unless set otherwise)")
 	f.DurationVar(&s.job.Backoff, "backoff", 0, "wait before the first retry, doubled for each further one (default 1s; 0: none)")
-	f.StringVar(&s.job.ID, "id", "", "the job's id, which no other unended job may have; {line} is the line's number")
+	f.StringVar(&s.job.ID, "id", "", "the job's id, which no other job that has not ended may have; {line} is the line's number")
 	f.StringArrayVar(&s.job.Groups, "group", nil, "a `group` that the job belongs to, such as its tenant; may be given several times")
 	f.StringArrayVar(&s.headers, "header", nil, "`KEY=VALUE` for the headers of the job; may be given several times")
 	f.DurationVar(&s.job.Keep, "keep", 0, "keep the job if the connection is lost, and its outcome for this long after its end")
@@ -208,7 +208,7 @@ func (s *submitCommand) check(cmd *cobra.Command, args []string) error {
 	case cmd.Flags().Changed("id") && s.job.ID == "":
 		return cli.Usagef("--id is empty")
 	case s.job.ID != "" && (s.idFromLine || cmd.Flags().Changed("id-prefix")):
-		return cli.Usagef("--id excludes --id-prefix and --id-from-line")
+		return cli.Usagef("--id cannot be used with --id-prefix or --id-from-line")
 	case s.idPrefix == "" && cmd.Flags().Changed("id-prefix"):
 		return cli.Usagef("--id-prefix is empty")
 	case s.firstLine < 1:
@@ -394,9 +394,9 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 			var typ api.Type
 			var j api.Job
 			text, o, repeats := "", s.conn.operator(), id != "" && cli.IsTerminal(s.stderr)
-			switch get := http.MethodGet; {
-			case id != "" && o.call(ctx, get, "/v1/jobs/"+api.Segment(id), nil, &j) != nil: // perhaps another broker
-			case o.call(ctx, get, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved():
+			switch {
+			case id != "" && o.call(ctx, http.MethodGet, "/v1/jobs/"+api.Segment(id), nil, &j) != nil: // perhaps another broker
+			case o.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved():
 				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one"
 			case repeats:
 				text = whyWaiting(&j)

@@ -73,8 +73,8 @@ a third one kills them.
 A command is stopped when --timeout has passed, when its job is cancelled, and
 when the connection is lost, since the broker then gives the job to another
 worker. Its process group gets SIGTERM and, 5 seconds later, SIGKILL. If gloom
-itself is killed, or suspended (Ctrl-Z) for 13 seconds, a helper process stops
-the commands (job-guard).
+itself is killed, or suspended (Ctrl-Z) for 13 seconds, a helper process,
+job-guard, stops the commands.
 
 Connections:
 gloom reconnects when a connection is lost. With several addresses
@@ -303,7 +303,7 @@ func (w *workCommand) run(all []string, dash int) error {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			f := cli.Usagef("command not found: %q", args[0])
 			if dash < 0 { // the further arguments may all be types
-				return f.SetHint("the command stands after --: gloom work %s -- COMMAND", shellWords(all))
+				return f.SetHint("put the command after --: gloom work %s -- COMMAND", shellWords(all))
 			}
 			return f.SetHint("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
