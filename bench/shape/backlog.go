@@ -31,7 +31,7 @@ func Backlog(ctx context.Context, srv *brokers.Server, opt Options) (*result.Rou
 		if err := s.fill(limit); err != nil {
 			return err
 		}
-		return s.drain(limit, ctx)
+		return s.drain(ctx, limit)
 	})
 }
 
@@ -66,8 +66,9 @@ func (s *session) fill(ctx context.Context) error {
 	return err
 }
 
-// drain connects the workers; the first ones get jobs while the last ones join.
-func (s *session) drain(drainCtx, ctx context.Context) error {
+// drain connects the workers and waits until the jobs are answered, or until drainCtx ends. The
+// first workers get jobs while the last ones join.
+func (s *session) drain(ctx, drainCtx context.Context) error {
 	from, err := s.takeCheckpoint(true)
 	if err != nil {
 		return err

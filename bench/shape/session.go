@@ -149,7 +149,7 @@ func (s *session) takeCheckpoint(record bool) (c checkpoint, err error) {
 	return c, err
 }
 
-// recordFigures records the figures of the time between two moments, and what the server uses now.
+// recordFigures records the figures of the time between two checkpoints, and what the server uses now.
 func (s *session) recordFigures(from, to checkpoint) error {
 	r := &s.round
 	r.Seconds = float64(to.At-from.At) / 1e9

@@ -27,7 +27,7 @@ const (
 )
 
 // Stall probes a server at a fixed rate with jobs of one type while others do what may block it:
-// fill a queue with Jobs jobs, disconnect and leave them there, scrape and list over HTTP, send a
+// fill a queue with Jobs jobs, scrape and list over HTTP, disconnect the submitter of those jobs, send a
 // giant frame in small parts. The round has a sample for each of these, with the latency of the
 // probe's jobs.
 func Stall(ctx context.Context, srv *brokers.Server, opt Options) (*result.Round, error) {
@@ -138,7 +138,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // errNotSupported is the error of a disturbance that the server does not support.
-var errNotSupported = errors.New("not there")
+var errNotSupported = errors.New("not supported")
 
 // getRepeatedly requests a page repeatedly, for Duration.
 func (s *session) getRepeatedly(ctx context.Context, path string) error {

@@ -78,7 +78,7 @@ func (s *session) measureTime(ctx context.Context) error {
 	return s.recordLatency(from, to, total)
 }
 
-// recordLatency records the figures between two moments, and the latencies of that time.
+// recordLatency records the figures between two checkpoints, and the latencies of that time.
 func (s *session) recordLatency(from, to checkpoint, h *hdrhistogram.Histogram) error {
 	err := s.recordFigures(from, to)
 	if err == nil {
