@@ -19,13 +19,13 @@ type Decoder struct {
 // maxScratch is the maximum memory, in bytes, that a decoder keeps between messages.
 const maxScratch = 64 << 10
 
-// Decode reads one payload that arrived on port into r. withID reports whether this worker
+// Decode reads one payload that arrived on port into req. withID reports whether this worker
 // connection has joined with prefetch, so that respond, fail and progress must carry an
 // id; on other connections any id in them is ignored.
 //
 // Decode checks only the frame, not the state of the connection, in this order: JSON, an
 // object, the action, the id, the other fields. An error carries the id if the id was readable.
-// r is undefined after an error. The id of an error, like the slices of r, is valid until the
+// After an error req is undefined. The id of an error, like the slices of req, is valid until the
 // next Decode.
 func (d *Decoder) Decode(payload []byte, port Port, withID bool, req *Request) *Error {
 	d.Reset()

@@ -200,7 +200,7 @@ func (s *Submitter) Ping(ctx context.Context) error {
 	})
 }
 
-// Outstanding returns how many jobs have not ended, including those that Submit is about to send.
+// Outstanding returns how many jobs have not ended, including those that wait in Submit.
 func (s *Submitter) Outstanding() int {
 	drainPlaces := s.drainPlaces.Load()
 	if n := len(s.window) - int(drainPlaces); drainPlaces == s.drainPlaces.Load() {

@@ -29,9 +29,9 @@ type Handler func(ctx context.Context, job *Job) (any, error)
 // once. It joins all brokers that Options name, each with its whole concurrency: it runs up to
 // Concurrency × addresses jobs at once.
 type Worker struct {
-	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types replaces it: up to 1000
-	// types, or patterns in which * stands for any characters, without those that Except names
-	// or matches. The best job goes first, whatever its type.
+	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types replaces it with up to 1000
+	// types, or patterns in which * stands for any characters. Except takes types, or patterns,
+	// out of these. The best job goes first, whatever its type.
 	Type          string
 	Types, Except []string
 	// Headers asks for the headers of jobs.
@@ -39,7 +39,7 @@ type Worker struct {
 	// Handler does the jobs, several at once.
 	Handler Handler
 	// Take replaces Handler for programs that only pass jobs on. It gets each run, which may
-	// be answered at any later time, and a run that is out needs no goroutine. It needs Types.
+	// be answered at any later time; an unanswered run occupies no goroutine. Take needs Types.
 	// Serve changes what the worker serves and how many jobs may be out (Prefetch, 0 for none
 	// for now). Take is called on the goroutine that reads the connection, and must return soon.
 	Take func(*Run)

@@ -151,7 +151,7 @@ func TestRunEndsWithContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.Run(ctx); err == nil {
-		t.Error("a worker runs once")
+		t.Error("a second Run succeeded")
 	}
 }
 
