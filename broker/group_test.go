@@ -30,9 +30,9 @@ func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 		examined = max(examined, b.examinedCount)
 	}
 	if examined > 4 {
-		t.Errorf("one answer had %d things looked at", examined)
+		t.Errorf("one answer examined %d entries", examined)
 	}
-	// Now the rule is set while all jobs wait. The core finds out in slices which of them it
+	// A rule that is set while all jobs wait: the core finds out in slices which of them the rule
 	// holds back.
 	b = New(Config{})
 	s, w = b.AddSubmitter(), b.AddWorker()
@@ -49,7 +49,7 @@ func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 			handed = handed || e.Op == OpJob && string(e.ID) == "free"
 		}
 		if b.examinedCount > maxExamined || ticks > n {
-			t.Fatalf("%d looks in one tick, %d ticks", b.examinedCount, ticks)
+			t.Fatalf("%d entries examined in one tick, %d ticks", b.examinedCount, ticks)
 		}
 	}
 	if explained, _ := b.Explain(0, []byte("free")); explained.State != "running" {
@@ -176,6 +176,6 @@ func TestFairTogglesConvertQueues(t *testing.T) {
 		b.Tick(0)
 	}
 	if ticks > 4*queues/choreSteps+1 {
-		t.Errorf("%d ticks have not let all queues stand where they belong", ticks)
+		t.Errorf("converting the queues took %d ticks", ticks)
 	}
 }

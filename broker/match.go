@@ -6,6 +6,9 @@ import (
 	"gloom/broker/container"
 )
 
+// This file names most containers of the core: line, queue, holding, pool, pair, contender, tenant.
+// doc.go draws them under "Data model".
+
 // match hands out jobs while a job may run and a worker with room serves it: the best job
 // first, to the worker that has been idle longest.
 func (b *Broker) match() {
@@ -172,11 +175,11 @@ func (b *Broker) runnableQueue(jt *jobType) *queue {
 }
 
 // handOut gives the best job of a queue, which may run, to worker w. If the job is past its
-// deadline because its timer is late, the job ends instead. It returns false if the command has met
-// maxTickTimers such jobs, so that other commands get their turn.
+// deadline because its timer is late, the job ends instead. handOut returns false if this command has
+// met maxTickTimers such jobs, so that other commands get their turn.
 //
-// If a borrowed job with the same id is out on w, the job waits for ClashDelay, which delays no
-// other job, and w goes to the end of its line.
+// If w runs a borrowed job with the same id, the job waits for ClashDelay and w goes to the end of
+// its line. Other jobs are not delayed.
 func (b *Broker) handOut(q *queue, w *worker) bool {
 	jt := q.jobType
 	rec := b.firstJob(q)

@@ -172,8 +172,8 @@ func (b *Broker) removePeer(p Peer, reason string) {
 	b.peers.Drop(p.Slot())
 }
 
-// loseSubmitter ends the jobs of a lost submitter: their ids are free from now on, and none of
-// them is handed out.
+// loseSubmitter ends the jobs of a lost submitter: from now on the ids are free, and none
+// of the jobs is handed out.
 func (b *Broker) loseSubmitter(s *submitter) {
 	s.isLost = true
 	b.chores.add(orphanChore{s})

@@ -14,26 +14,26 @@ type Submission struct {
 	// Retries is the number of runs that may follow the first one. If it is negative,
 	// Config.Retries applies.
 	Retries int32
-	// StableBody reports that nobody writes to Body again, so that it need not be copied. The
+	// StableBody says that nobody writes to Body again, so that it need not be copied. The
 	// capacity of Body counts, because all of it stays allocated.
 	StableBody bool
 	// Detach lets the job outlive its submitter, which gets no frame about it after the
 	// ack.
 	Detach bool
-	// NoAck asks for no ack.
+	// NoAck suppresses the ack.
 	NoAck bool
 	// Progress asks for the progress of runs.
 	Progress bool
 	// Groups are the names of the groups that the job belongs to. They must differ from each
 	// other; package wire bounds their number.
 	Groups [][]byte
-	// Age is added to the job's age: the job is queued, and its waiting time counted, as if it had
-	// been submitted that long ago.
+	// Age backdates the job: it is queued, and its waiting time is counted, as if it had been
+	// submitted that long ago.
 	Age time.Duration
 	// Headers, at most 4 KiB, go to workers that ask for them.
 	Headers []byte
-	// Keep, above 0, lets the job outlive its submitter. Its last frame is kept for
-	// this time after its end, for a submitter that attaches.
+	// Keep, above 0, lets the job outlive its submitter. The job's last frame is kept this long
+	// after the job ends, for a submitter that attaches.
 	Keep time.Duration
 }
 
@@ -152,7 +152,7 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint16) (uint32, *job) 
 }
 
 // exceededLimit returns the limit that a submission would exceed, or a Reason whose Why is 0.
-func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) (reason Reason) {
+func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) Reason {
 	cfg := &b.cfg
 	weight := s.weight()
 	if b.typeExceedsLimit(jt) {
@@ -176,9 +176,9 @@ func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) (reas
 	if jt != nil {
 		typeJobs, typeBytes = jt.Delayed+jt.Queued+jt.Running+uint64(jt.outcomes), jt.bytes
 	}
-	switch held := typeJobs; {
-	case cfg.MaxTypeJobs > 0 && held >= uint64(cfg.MaxTypeJobs):
-		return Reason{Why: WhyTooManyTypeJobs, Have: int64(held), Text: string(s.Type)}
+	switch {
+	case cfg.MaxTypeJobs > 0 && typeJobs >= uint64(cfg.MaxTypeJobs):
+		return Reason{Why: WhyTooManyTypeJobs, Have: int64(typeJobs), Text: string(s.Type)}
 	case cfg.MaxTypeBytes > 0 && typeBytes+weight > cfg.MaxTypeBytes:
 		return Reason{Why: WhyTooManyTypeBytes, Have: typeBytes, Need: weight, Limit: cfg.MaxTypeBytes, Text: string(s.Type)}
 	}
@@ -188,7 +188,7 @@ func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) (reas
 		}
 	}
 	if s.Detach {
-		return reason
+		return Reason{}
 	}
 	switch {
 	case cfg.MaxSubmitterJobs > 0 && sub.jobs >= cfg.MaxSubmitterJobs:
@@ -196,7 +196,7 @@ func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) (reas
 	case cfg.MaxSubmitterBytes > 0 && sub.bytes+weight > cfg.MaxSubmitterBytes:
 		return Reason{Why: WhyTooManySubmitterBytes, Have: sub.bytes, Need: weight, Limit: cfg.MaxSubmitterBytes}
 	}
-	return reason
+	return Reason{}
 }
 
 // weight returns the weight that the job of a submission will have.

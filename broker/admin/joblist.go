@@ -106,7 +106,7 @@ func readSelection(r *http.Request, keys ...string) (query url.Values, limit int
 	}
 	switch {
 	case all && narrow:
-		return nil, 0, apiError(http.StatusBadRequest, "invalid_value", "all must be false with a filter, got true")
+		return nil, 0, apiError(http.StatusBadRequest, "invalid_value", "give a filter or all: true, not both")
 	case !all && !narrow:
 		return nil, 0, apiError(http.StatusBadRequest, "missing_field", "the body must select jobs: by a filter (%s) or by all: true", strings.Join(keys, ", "))
 	}
@@ -148,7 +148,7 @@ func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, key := range endedKeys {
 		if query.Get(key) != "" {
-			return apiError(http.StatusBadRequest, "invalid_value", "%s is for ended jobs, with state=ended and a history (--history above 0), got state %.64q", key, filter.State)
+			return apiError(http.StatusBadRequest, "invalid_value", "%s needs state=ended, and a broker with --history above 0, got state %.64q", key, filter.State)
 		}
 	}
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Job, next int) {

@@ -81,7 +81,7 @@ func TestJobsAreListedByFilter(t *testing.T) {
 	for _, path := range []string{"/v1/types/a/jobs/cancel", "/v1/dead/a/retry", "/v1/dead/a/discard"} {
 		for body, want := range map[string]string{
 			``: "or by all: true", `{}`: "or by all: true", `{"all":false}`: "or by all: true", `{"most":7}`: "or by all: true", `{"older":0}`: "or by all: true", `{"id":null}`: "or by all: true",
-			`{"id":""}`: "id is empty", `{"all":true,"id":"a"}`: "all must be false with a filter", `{"all":1}`: "all must be true or false",
+			`{"id":""}`: "id is empty", `{"all":true,"id":"a"}`: "give a filter or all: true", `{"all":1}`: "all must be true or false",
 		} {
 			if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), want) {
 				t.Errorf("%s %s: %v, want %q", path, body, x, want)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// tickInterval is the interval at which a machine does work that can wait that long.
+	// tickInterval is how often a machine does its periodic work.
 	tickInterval = int64(100 * time.Millisecond)
 	// heartbeatTicks is the number of ticks between two heartbeats. A broker is lost if it misses
 	// three of them, if it misses two and NATS knows no listener on its subject, or if it does
@@ -115,7 +115,7 @@ type Machine struct {
 	connectedAt        int64 // when NATS was last connected
 	sendHeartbeatEarly bool  // the next heartbeat is sent early
 	joinAt             int64 // when it sends its first heartbeat
-	namesakeHeardAt    int64 // when another broker of its name was last heard; 0 never
+	namesakeHeardAt    int64 // when another broker of its name was last heard; 0 if never
 	nameTaken          bool  // another broker has its name, so it takes no part
 	mustCheckHeld      bool  // the streams may hold more than is allowed
 

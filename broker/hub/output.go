@@ -10,7 +10,7 @@ type Sink struct {
 	hub   *Hub
 	owner SinkOwner
 
-	takeClaimed atomic.Bool // the owner knows that there is output, and will take it
+	takeClaimed atomic.Bool // the owner has claimed the next Take: it will call Take without being woken
 
 	// The hub's lock guards this field.
 	dirtyConns []*Conn

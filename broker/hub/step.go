@@ -15,7 +15,7 @@ import (
 type Command struct {
 	From *Conn
 	Req  wire.Request
-	// StableBody reports that nobody writes to the memory of the body again.
+	// StableBody says that nobody writes to the memory of the body again.
 	StableBody bool
 	// Refusal, if set, is sent as the reply, and the core is not asked.
 	Refusal *wire.Error
@@ -26,7 +26,7 @@ type Command struct {
 	// Owner, unless it is 0, becomes the submitter's owner: only a submitter with the same
 	// owner may attach to its kept jobs. Initially a submitter has no owner.
 	Owner uint64
-	// Ignore reports that there is nothing to do and no reply, as for a pong.
+	// Ignore says that there is nothing to do and no reply, as for a pong.
 	Ignore bool
 	// Covers reports whether the peer's token covers a type; nil covers all types. Tokens that
 	// cover the same types have the same Scope.
@@ -159,7 +159,7 @@ func (h *Hub) callCore(now int64, c *Conn, cmd *Command) {
 		if c.isSlow() {
 			h.refuse(c, &wire.Error{
 				Code: wire.Overloaded, ID: req.ID,
-				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.outbox.waitingBytes(), h.cfg.MaxOutbound/2),
+				Reason: fmt.Sprintf("this connection has %d unread bytes; from %d on (half of max-outbound) it cannot submit", c.outbox.waitingBytes(), h.cfg.MaxOutbound/2),
 			})
 			return
 		}

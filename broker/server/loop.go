@@ -17,7 +17,7 @@ import (
 // input.go (frames) and command.go (commands); writing continues in the hub's files step.go
 // (the lock), outbox.go (effects) and output.go (bytes).
 //
-// A stream has a loop of its own that does not wait for events: the stream's goroutine gives it
+// A stream (TLS, or a pipe within the process) has a loop of its own that does not wait for events: the stream's goroutine gives it
 // what it has read.
 //
 // The fields and the connections of a loop belong to the goroutine that has the poller's turn.
@@ -109,11 +109,11 @@ func (lp *loop) onReady(fd int, ev poll.Events) {
 	}
 }
 
-// read reads once. The data waits for the step of the round: if it were handled between system
-// calls, neither code nor data would stay in the processor's nearest caches.
+// read reads once. The data waits for the step of the round: handling it between system calls
+// would evict code and data from the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, eof bool) {
-	// Input that was read earlier must be handled before more is read directly into the frame, or
-	// before more is read than fits in a turn, since the rest must be kept.
+	// Input that was read earlier must be handled before more is read directly into its frame. It must
+	// also be handled before more is read than fits in a turn, since what does not fit must be kept.
 	if len(lp.readBuf)-lp.readBytes-lp.directBytes < minRead || c.hasInput && (c.input.isBig() || lp.readBytes >= c.readLimit) {
 		if lp.step(); lp.steppedBytes >= maxRound {
 			lp.flush()
@@ -276,7 +276,8 @@ func (lp *loop) beginTurn(c *conn, minBusy int) {
 		lp.cutTurns++ // the turn before this one was cut short
 	}
 	busy := max(lp.cutTurns, lp.lastCutTurns, minBusy)
-	if c.input.maxOwnAlloc = minOffload; busy > 1 {
+	c.input.maxOwnAlloc = minOffload
+	if busy > 1 {
 		c.input.maxOwnAlloc = minBigFrame
 	}
 	lp.batch.turnFrames = 0

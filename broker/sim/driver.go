@@ -20,8 +20,8 @@ type driver struct {
 
 	// outcomes holds the numbers of the kept outcomes that were sent last, by id.
 	outcomes map[string]uint64
-	// runs maps the number that the core has given a borrowed run to the number that the command
-	// has for it. lent maps the core's number of a lent run to the id of its job.
+	// runs maps the core's number of a borrowed run to the number of that run in commands. lent maps
+	// the core's number of a lent run to the id of its job.
 	runs map[uint64]int
 	lent map[uint64]string
 
