@@ -188,9 +188,10 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 	case reads && strings.HasPrefix(r.URL.Path, "/v1/"):
 		scope = server.ScopeWatch
 	}
-	grant, known := a.srv.Authorize(r.Context(), guard.Bearer(r.Header.Get("Authorization")), r.RemoteAddr)
+	token := guard.Bearer(r.Header.Get("Authorization"))
+	grant, known := a.srv.Authorize(r.Context(), token, r.RemoteAddr)
 	if !known {
-		return nil, apiError(http.StatusUnauthorized, "unauthorized", "the token is missing or unknown; send Authorization: Bearer TOKEN")
+		return nil, apiError(http.StatusUnauthorized, "unauthorized", "%s; send Authorization: Bearer TOKEN", guard.WhyTokenRefused(token))
 	}
 	if !grant.Has(scope) {
 		want := map[guard.Scope]string{server.ScopeSubmit: "submit", server.ScopeAdmin: "admin", server.ScopeWatch: "watch, or admin"}

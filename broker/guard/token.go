@@ -197,6 +197,14 @@ func Bearer(header string) string {
 	return strings.TrimSpace(header[len(scheme):])
 }
 
+// WhyTokenRefused returns the reason why a token is refused.
+func WhyTokenRefused[T string | []byte](token T) string {
+	if len(token) == 0 {
+		return "no token was sent"
+	}
+	return "this token is not known here"
+}
+
 // DelayRefusal waits for TokenDelay, or until ctx is done.
 func DelayRefusal(ctx context.Context) {
 	t := time.NewTimer(TokenDelay)

@@ -140,9 +140,8 @@ func (c *conn) refuseToken(cmd *hub.Command) {
 	c.helloTimer.Stop()
 	c.state, cmd.Ignore = stateDraining, true
 	c.srv.recordBadToken(c.remote)
-	time.AfterFunc(guard.TokenDelay, func() {
-		c.srv.hub.CloseWith(c.hubConn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
-	})
+	refusal := &wire.Error{Code: wire.Unauthorized, Reason: guard.WhyTokenRefused(cmd.Req.Token)}
+	time.AfterFunc(guard.TokenDelay, func() { c.srv.hub.CloseWith(c.hubConn, refusal) })
 }
 
 func (c *conn) handleHello(cmd *hub.Command) {

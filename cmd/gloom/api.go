@@ -174,6 +174,7 @@ func (o *operatorClient) refusalError(resp *http.Response, data []byte) error {
 		r.Code = fmt.Sprintf("%s answers %s: %.200s", o.addr, resp.Status, bytes.TrimSpace(data))
 	}
 	r.Status = resp.StatusCode
+	r.Reason, _, _ = strings.Cut(r.Reason, "; send Authorization: ") // for other programs
 	f := &cli.Fault{Code: cli.ExitFailed, Err: r, Hint: hintForCode(gloom.Code(r.Code))}
 	switch {
 	case r.Code == "unauthorized":

@@ -70,7 +70,7 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Requirements) (gr
 	grant, ok := d.grantOf(r)
 	if !ok {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		return nil, newRefusal(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
+		return nil, newRefusal(http.StatusUnauthorized, "unauthorized", "", "%s; send Authorization: Bearer TOKEN", guard.WhyTokenRefused(guard.Bearer(r.Header.Get("Authorization"))))
 	}
 	if grant == nil && d.options.TrustLocal && !isLocal(r) {
 		return nil, newRefusal(http.StatusForbidden, "forbidden", "", "there is no password: only clients on this host are served")
