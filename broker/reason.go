@@ -22,7 +22,7 @@ const (
 	WhyWorkerLost     // Have: which run
 	WhyTimedOut       // Have: which run; Limit: its timeout in ms
 	WhyWorkerClosed   // Text: for which reason
-	WhyDeadlinePassed // before the job was done
+	WhyDeadlinePassed // before the job could run
 	WhyStopped        // the broker stopped before the job was done
 	WhyRevoked        // an operator cancelled the job
 	WhyTypeForgotten  // an operator forgot the job's type

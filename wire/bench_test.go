@@ -112,7 +112,7 @@ func BenchmarkEncode(b *testing.B) {
 		{"result100", func() { buf = AppendResult(buf[:0], id, body) }},
 		{"okID", func() { buf = AppendOKID(buf[:0], id) }},
 		{"ok", func() { buf = AppendOK(buf[:0]) }},
-		{"error", func() { buf = AppendError(buf[:0], IDExists, "a job with this id is queued or running", id) }},
+		{"error", func() { buf = AppendError(buf[:0], IDExists, "a job with this id is waiting or running", id) }},
 		{"submit100", func() { buf = AppendSubmit(buf[:0], &Request{ID: id, Type: typ, Body: body}) }},
 		{"job64KiB", func() { buf = AppendJob(buf[:0], id, typ, nil, big) }},
 	} {

@@ -82,7 +82,7 @@ func TestSubmitOverHTTPIsLikeFrame(t *testing.T) {
 		code, want string
 		headers    []string
 	}{
-		{"", `{"body":1,"id":"raw"}`, 409, "id_exists", "queued or running", nil},
+		{"", `{"body":1,"id":"raw"}`, 409, "id_exists", "waiting or running", nil},
 		{"", `{}`, 400, "missing_field", "body", nil},
 		{"", `{"body":1,"id":7}`, 400, "invalid_type", "id must be a string", nil},
 		{"", `{"body":1,"priority":"x"}`, 400, "invalid_type", `priority must be an integer`, nil},

@@ -397,7 +397,7 @@ func TestTimerTicksIdleCore(t *testing.T) {
 	s.step(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
 	<-woken
-	s.expectOutput(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
+	s.expectOutput(`{"error":"expired","reason":"its deadline (expires_ms) passed before it could run","id":"b"}`)
 }
 
 // TestUnreadOutputIsBounded: the output that all peers together have not read is bounded. The peer

@@ -15,7 +15,7 @@ var reasons = [...]string{
 	broker.WhyWorkerLost:     "its worker was lost in run {have}",
 	broker.WhyTimedOut:       "run {have} passed its timeout_ms of {most}",
 	broker.WhyWorkerClosed:   "its worker was closed: {text}",
-	broker.WhyDeadlinePassed: "its deadline (expires_ms) passed before it was done",
+	broker.WhyDeadlinePassed: "its deadline (expires_ms) passed before it could run",
 	broker.WhyStopped:        "the broker stopped before the job was done",
 	broker.WhyRevoked:        "cancelled by an operator",
 	broker.WhyTypeForgotten:  "an operator forgot its type",
@@ -33,7 +33,7 @@ var reasons = [...]string{
 	broker.WhyAlreadyEnded:     "the job has ended",
 	broker.WhyOutcomeOnItsWay:  "the job has ended, and its last frame is on its way",
 	broker.WhyAlreadyCancelled: "the job was cancelled already",
-	broker.WhyIDInUse:          "a job with this id is queued or running",
+	broker.WhyIDInUse:          "a job with this id is waiting or running",
 	broker.WhyOutcomeKept:      "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
 
 	broker.WhyDraining:              "the broker is shutting down and takes no new jobs",
