@@ -52,14 +52,14 @@ func classify(err error) error {
 	case err == nil || errors.As(err, &f):
 		return err
 	case errors.As(err, &refused):
-		f = cli.Failf(refusalStatus(refused.Code), "%s", errorText(refused.Code, refused.Reason, refused.ID))
+		f = cli.Failf(refusalStatus(refused.Code), "%s", errorText(refused.Code, refused.Reason, jobName(refused.ID)))
 		f.Hint = hintForCode(refused.Code)
 	case errors.As(err, &jobErr):
-		f = cli.Failf(cli.ExitFailed, "%s", errorText(jobErr.Code, jobErr.Reason, jobErr.ID))
+		f = cli.Failf(cli.ExitFailed, "%s", errorText(jobErr.Code, jobErr.Reason, jobName(jobErr.ID)))
 		f.Hint = hintForCode(jobErr.Code)
 	case errors.Is(err, gloom.ErrLost):
 		code, reason, id := errorParts(err)
-		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, id)).
+		f = cli.Failf(exitUnreachable, "%s", errorText(gloom.Code(code), reason, jobName(id))).
 			SetHint("gloom ping shows whether the broker is back")
 	case isUnreachable(err):
 		f = cli.Failf(exitUnreachable, "%s", plainText(err))
@@ -77,17 +77,26 @@ func unreachableFault(addrs []string, flag string, err error) error {
 	case err == nil || errors.As(err, &refused):
 		return err
 	case !isUnreachable(err): // about the options
-		return cli.Usagef("%s", plainText(err))
+		f := cli.Usagef("--%s: %s", flag, plainText(err))
+		if strings.Contains(err.Error(), "want host:port") {
+			f.Hint = "without --" + flag + " it is " + defaultAddr(flag)
+		}
+		return f
 	}
 	at := strings.Join(addrs, ", ")
 	if at == "" {
-		at = wire.SubmitPort.Socket() + " or " + gloom.DefaultSubmitAddr
-		if flag == "worker-addr" {
-			at = wire.WorkerPort.Socket() + " or " + gloom.DefaultWorkerAddr
-		}
+		at = defaultAddr(flag)
 	}
 	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", at, connectionCause(err)).
 		SetHint("%s", unreachableHint(err, " --"+flag+" names another address"))
+}
+
+// defaultAddr returns the addresses that are tried if the flag is not given.
+func defaultAddr(flag string) string {
+	if flag == "worker-addr" {
+		return wire.WorkerPort.Socket() + " or " + gloom.DefaultWorkerAddr
+	}
+	return wire.SubmitPort.Socket() + " or " + gloom.DefaultSubmitAddr
 }
 
 func refusalStatus(c gloom.Code) int {
@@ -100,16 +109,35 @@ func refusalStatus(c gloom.Code) int {
 	return cli.ExitFailed
 }
 
-// errorText returns the text of a refusal or failure that the broker reported.
-func errorText(code gloom.Code, reason, id string) string {
+// cliWords replaces what only programs need to know in the broker's reasons: second codes, and names of
+// keys of a submit.
+var cliWords = strings.NewReplacer("not_a_master: ", "", "not_a_slave: ", "",
+	"its deadline (expires_ms)", "its deadline (--expires)", "its timeout_ms of", "its timeout (--timeout) of")
+
+// errorText returns the text of a refusal or failure that the broker reported. subject is what it is
+// about, such as a job, or empty.
+func errorText(code gloom.Code, reason, subject string) string {
 	s := string(code)
-	if id != "" {
-		s = fmt.Sprintf("job %.200s: %s", cli.QuoteName(id), code)
+	switch {
+	case code == gloom.ErrInvalidAction && reason != "": // the reason and the hint say all
+		return cliWords.Replace(reason)
+	case code == gloom.ErrJobFailed:
+		s = strings.TrimSpace(subject + " failed")
+	case subject != "":
+		s = subject + ": " + s
 	}
 	if reason != "" {
-		s += ": " + reason
+		s += ": " + cliWords.Replace(reason)
 	}
 	return s
+}
+
+// jobName names the job with an id in messages, "" if the id is empty.
+func jobName(id string) string {
+	if id == "" {
+		return ""
+	}
+	return fmt.Sprintf("job %.200s", cli.QuoteName(id))
 }
 
 // hintForCode returns a hint that helps with a code, "" if there is none.
@@ -142,7 +170,7 @@ func isUnreachable(err error) bool {
 		strings.Contains(err.Error(), "connect to ")
 }
 
-const notTLS = "the broker does not speak TLS here; leave out --tls or tls://"
+const notTLS = "leave out --tls or tls://"
 
 // unreachableHint returns a hint for an error for which isUnreachable returns true. The hint ends with
 // extra if the address may be wrong.

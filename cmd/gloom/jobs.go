@@ -106,6 +106,7 @@ func newJobs(t *tool) *cobra.Command {
 			path := "jobs"
 			if len(args) > 0 {
 				path = "types/" + api.Segment(args[0]) + "/jobs"
+				l.whyEmpty = func() string { return t.unknownTypeNote(cmd.Context(), args[0]) }
 			}
 			if l.allColumns {
 				l.limit = math.MaxInt
@@ -304,6 +305,16 @@ func newPurge(t *tool) *cobra.Command {
 	return cmd
 }
 
+// unknownTypeNote returns what to add to a text that says that there are no jobs of a type, if the
+// broker does not know the type, whose name may be misspelt.
+func (t *tool) unknownTypeNote(ctx context.Context, typ string) string {
+	var x api.Type
+	if t.conn.doorAddr != "" || httpStatus(t.conn.operator().call(ctx, http.MethodGet, "/v1/types/"+api.Segment(typ), nil, &x)) != http.StatusNotFound {
+		return ""
+	}
+	return fmt.Sprintf(": no job and no worker has named the type %s lately", cli.QuoteName(typ))
+}
+
 // bulkChange is a change to all jobs that match a filter.
 type bulkChange struct {
 	path            string
@@ -324,7 +335,7 @@ func (t *tool) changeMany(c *bulkChange) (*api.Many, error) {
 		return nil, err
 	}
 	if out.Before == 0 {
-		t.note("no jobs match")
+		t.note("no jobs match%s", t.unknownTypeNote(ctx, c.typ))
 		return nil, nil
 	}
 	limit := 0

@@ -68,6 +68,7 @@ type listCommand struct {
 	*tool
 	allColumns bool
 	limit      int
+	whyEmpty   func() string // nil, or returns what the text for an empty list ends with
 }
 
 func (l *listCommand) flags(cmd *cobra.Command, limit int) {
@@ -111,6 +112,9 @@ func printItems[T any](l *listCommand, emptyText string, tabled func(items []T, 
 	switch {
 	case err != nil || l.json:
 	case len(items) == 0:
+		if l.whyEmpty != nil {
+			emptyText += l.whyEmpty()
+		}
 		l.note("%s", emptyText)
 	default:
 		err = outputError(cli.PrintTable(l.stdout, func(width int) table.Writer { return tabled(items, width) }))

@@ -164,7 +164,7 @@ func (v *outcomePrinter) print(o lineResult) error {
 		return nil
 	case o.err != nil:
 		v.clearBar()
-		_, err := fmt.Fprintf(v.stderr, "gloom: %s: %s\n", v.name(o.line), cli.CleanText(failureText(o.err)))
+		_, err := fmt.Fprintf(v.stderr, "gloom: %s\n", cli.CleanText(failureText(v.name(o.line), o.err)))
 		return err
 	}
 	if v.number {
@@ -232,13 +232,13 @@ func errorParts(err error) (code, reason, id string) {
 	return "invalid_line", err.Error(), ""
 }
 
-// failureText returns the text of a failure, to be printed after a line number.
-func failureText(err error) string {
+// failureText returns the text of the failure of a job with this name.
+func failureText(name string, err error) string {
 	code, reason, _ := errorParts(err)
 	if code == "invalid_line" {
-		return reason
+		return name + ": " + reason
 	}
-	return errorText(gloom.Code(code), reason, "")
+	return errorText(gloom.Code(code), reason, name)
 }
 
 // clearBar removes the bar from the terminal until it is drawn again.

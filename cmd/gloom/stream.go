@@ -299,7 +299,7 @@ func (st *stream) submitLine(ctx context.Context, l line) {
 // name returns the name of a line in messages.
 func (s *submitCommand) name(l line) string {
 	if s.attach {
-		return fmt.Sprintf("job %.200s", cli.QuoteName(l.id))
+		return jobName(l.id)
 	}
 	return "line " + strconv.Itoa(l.number)
 }

@@ -29,7 +29,8 @@ import (
 
 const submitLong = `Submit a job, wait for its answer, and print the answer.
 
-    gloom submit TYPE BODY          submit one job; BODY - is standard input
+    gloom submit TYPE BODY          submit one job; BODY - is standard input,
+                                    and without BODY it is null
     gloom submit TYPE --lines FILE  submit a job for each line of a file
     --timeout 30s                   fail a run that takes longer
     --keep 1h                       keep the job if the connection is lost
@@ -213,6 +214,8 @@ func (s *submitCommand) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("--id-prefix is empty")
 	case s.firstLine < 1:
 		return cli.Usagef("--from %d: must be at least 1", s.firstLine)
+	case s.job.Detach && s.job.Keep > 0:
+		return cli.Usagef("--keep and --detach cannot be used together: nobody is told how a detached job ends")
 	case streaming && s.resume && s.job.Keep <= 0:
 		return cli.Usagef("--resume needs --keep: other jobs end with their connection").SetHint("--keep 1h")
 	case streaming && s.resume && s.job.ID == "" && s.idPrefix == "" && !s.idFromLine:
@@ -397,7 +400,7 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 			switch {
 			case id != "" && o.call(ctx, http.MethodGet, "/v1/jobs/"+api.Segment(id), nil, &j) != nil: // perhaps another broker
 			case o.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved():
-				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one"
+				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one" + inBrackets(serveHint(s.job.Type))
 			case repeats:
 				text = whyWaiting(&j)
 			}
@@ -414,6 +417,14 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 		cancel()
 		<-ended
 	}
+}
+
+// serveHint says how a type gets a worker.
+func serveHint(typ string) string {
+	if strings.Contains(typ, "*") {
+		return "a job's type is a name, not a pattern"
+	}
+	return "gloom work " + finding.ShellWord(typ) + " -- COMMAND serves it"
 }
 
 // whyWaiting says how the last run of a job that is retried failed, or what a job that has not run
@@ -441,6 +452,9 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 	body := json.RawMessage("null")
 	if s.base64 {
 		body = quote("") // no bytes
+	}
+	if len(args) == 0 && !s.quiet && cli.IsTerminal(s.stderr) {
+		s.note("no BODY was given, so it is %s; - reads it from standard input", body)
 	}
 	if len(args) > 0 {
 		data, source := []byte(args[0]), "body"
