@@ -76,9 +76,11 @@ demo: build ## run a broker and three workers, with a job for every file of this
 # processors for itself.
 PAGES := /page/(browser|probe)$$
 STARTERS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
+# This package goes first, so that at the end no processor waits for it.
+LONGEST := ./cmd/serverlessd/store
 .PHONY: test
 test: lint ## run all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
-	$(GO) test -race -short -vet=off $(TESTING) $$($(GO) list ./... | grep -vE '$(STARTERS)')
+	$(GO) test -race -short -vet=off $(TESTING) $(LONGEST) $$($(GO) list ./... | grep -vE '$(STARTERS)')
 	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(STARTERS)')
 	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
