@@ -57,7 +57,7 @@ type ForgetRequest struct {
 }
 
 // ForgetType forgets a type that nobody serves and that holds nothing, piece by piece. It
-// reports whether there is more to do; at the end, f has the result. The type's counts stay
+// reports whether there is more to do; at the end, req has the result. The type's counts stay
 // in the totals. A discarded job ends as discarded: its submitter gets Cancelled, and
 // nothing of the job is kept.
 func (b *Broker) ForgetType(now int64, req *ForgetRequest) (effects []Effect, more bool) {

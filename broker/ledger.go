@@ -54,13 +54,13 @@ func (l *Ledger) endCounter(kind EndKind) *uint64 {
 	return &l.Failed
 }
 
-// Add adds o to l.
+// Add adds other to l.
 func (l *Ledger) Add(other *Ledger) { l.addTimes(other, 1) }
 
-// Sub subtracts o from l.
+// Sub subtracts other from l.
 func (l *Ledger) Sub(other *Ledger) { l.addTimes(other, ^uint64(0)) }
 
-// addTimes adds n times each count of o; a negative n subtracts, as counts wrap around.
+// addTimes adds n times each count of other; a negative n subtracts, as counts wrap around.
 func (l *Ledger) addTimes(other *Ledger, n uint64) {
 	l.Submitted += n * other.Submitted
 	l.Delayed += n * other.Delayed

@@ -106,8 +106,8 @@ func (b *Broker) rankParent(q *queue) {
 	}
 }
 
-// rankEntry corrects an element of heap h that stands for n queues: if n is 0, the element is taken
-// out, otherwise it gets the key. pos is the element's position, or -1 if it is not in h.
+// rankEntry corrects an element of heap that stands for n queues: if n is 0, the element is taken
+// out, otherwise it gets the key. pos is the element's position, or -1 if it is not in heap.
 func rankEntry(heap *container.Heap, pos int32, n int, key container.Entry) {
 	switch {
 	case n > 0:

@@ -295,7 +295,7 @@ func (b *Broker) unpair(rec uint32) {
 
 func (b *Broker) setPairPos(rec uint32, pos int32) { b.pairs.Get(rec).pos = pos }
 
-// longestIdle returns the worker that serves k and has been idle longest, or nil. at is the key
+// longestIdle returns the worker that serves type jt and has been idle longest, or nil. key is that
 // of the type's best job that may run.
 func (b *Broker) longestIdle(jt *jobType, key container.Entry) *worker {
 	w := jt.idleWorkers.First()

@@ -37,7 +37,7 @@ func (d *Durations) Count() (n uint64) {
 // ran.
 type TypeStats struct{ Wait, Run Durations }
 
-// Add adds o to s.
+// Add adds other to s.
 func (s *TypeStats) Add(other *TypeStats) {
 	for i := range DurationBuckets {
 		s.Wait.Buckets[i] += other.Wait.Buckets[i]

@@ -5,7 +5,7 @@ import "strconv"
 // These are the Append functions for clients. Here, too, ids and types must be canonical and
 // bodies valid JSON.
 
-// AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default type) and r.Body,
+// AppendSubmit appends a submit of req.ID, req.Type (empty: the broker's default type) and req.Body,
 // with the options that are not absent.
 func AppendSubmit(dst []byte, req *Request) []byte {
 	start := len(dst)
@@ -88,8 +88,8 @@ func appendIntKey(dst []byte, key Key, n int64) []byte {
 	return strconv.AppendInt(dst, n, 10)
 }
 
-// AppendJoin appends a join of r.Types without r.Except, or of r.Type. Of r.Prefetch,
-// r.Cancel and r.WantHeaders it writes only those that are not absent.
+// AppendJoin appends a join of req.Types without req.Except, or of req.Type. Of req.Prefetch,
+// req.Cancel and req.WantHeaders it writes only those that are not absent.
 func AppendJoin(dst []byte, req *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"join"`...)
@@ -113,8 +113,8 @@ func AppendJoin(dst []byte, req *Request) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendChange appends a change of the job r.ID: of its priority and groups if HasPriority
-// and HasGroups are set, and of its delay unless r.AfterMS is negative.
+// AppendChange appends a change of the job req.ID: of its priority and groups if HasPriority
+// and HasGroups are set, and of its delay unless req.AfterMS is negative.
 func AppendChange(dst []byte, req *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"change"`...)

@@ -82,7 +82,7 @@ func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
 func (e *events) Pop() any     { x := (*e)[len(*e)-1]; *e = (*e)[:len(*e)-1]; return x }
 
-// after runs f later, unless the node has been restarted meanwhile.
+// after calls run after d, unless the node has been restarted meanwhile.
 func (w *world) after(d int64, x *node, run func()) {
 	life := 0
 	if x != nil {

@@ -79,7 +79,7 @@ func decodeCommand(d *wire.Decoder, cmd *hub.Command, payload []byte, from *hub.
 	return err
 }
 
-// completeCommand completes m, the last command of b, from what was decoded.
+// completeCommand completes cmd, the last command of b, from what was decoded.
 func (c *conn) completeCommand(b *batch, cmd *hub.Command, payload []byte, err *wire.Error) {
 	req := &cmd.Req
 	if c.unauthenticated() {

@@ -35,7 +35,7 @@ func (o *oracle) outcomeWritten(c *command) {
 	}
 }
 
-// reaches reports whether submitter s may cancel or change job j.
+// reaches reports whether submitter sub may cancel or change job j.
 func (o *oracle) reaches(sub *oraclePeer, j *oracleJob) bool {
 	return j.owner == sub.number || j.detach || j.keep > 0 && j.owner == 0 && j.token == sub.token
 }

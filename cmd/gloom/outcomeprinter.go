@@ -32,9 +32,9 @@ type outcomePrinter struct {
 	mu    sync.Mutex // guards the following
 	out   *bufio.Writer
 	bar   *progressbar.ProgressBar
-	ended int // that have ended
+	ended int // how many jobs have ended
 
-	unwritten int // the first line whose outcome is still in w, or an earlier one; 0 if none is
+	unwritten int // the first line whose outcome is still in out, or an earlier one; 0 if none is
 }
 
 // drawInterval is the time between two drawings of the bar. Answers that go to the same terminal are
@@ -139,7 +139,7 @@ func (v *outcomePrinter) printOutcome(o lineResult, n int) error {
 	err := v.print(o)
 	switch now := v.out.Buffered(); {
 	case err != nil:
-	case now < before: // w was full: all that came before this line is written
+	case now < before: // out was full: all that came before this line is written
 		v.unwritten = o.number
 	case now > before && (v.unwritten == 0 || o.number < v.unwritten):
 		v.unwritten = o.number
@@ -147,7 +147,7 @@ func (v *outcomePrinter) printOutcome(o lineResult, n int) error {
 	return err
 }
 
-// write writes what is in w.
+// write writes what is in out.
 func (v *outcomePrinter) write() error {
 	err := v.out.Flush()
 	if err == nil {

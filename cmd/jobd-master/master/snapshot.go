@@ -124,7 +124,7 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 	snapshot := &Snapshot{At: now, reporters: make(map[string]workerRef)}
 	workers := m.workerRefs()
 	answers := m.selfReports(workers)
-	places := make(map[string]int)        // by target: in l.Targets
+	places := make(map[string]int)        // by target: its index in snapshot.Targets
 	target := func(name string) *Target { // valid until the next call
 		i, ok := places[name]
 		if !ok && len(snapshot.Targets) >= maxTargets/targetBytes {

@@ -264,7 +264,7 @@ func (w *worker) nextPush(t *testing.T) pushRequest {
 	return pushRequest{}
 }
 
-// reportSuccess reports a success. reportFailure reports a failure.
+// reportSuccess reports a success.
 func (w *worker) reportSuccess(t testing.TB, id string, result any) reply {
 	t.Helper()
 	w.mu.Lock()

@@ -66,7 +66,7 @@ type snapshot struct {
 	findings finding.List
 }
 
-// renew takes a snapshot of the daemon if the last one is too old. The caller holds l.mu.
+// renew takes a snapshot of the daemon if the last one is too old. The caller holds s.snapshots.mu.
 func (s *Web) renew(cache *snapshotCache) {
 	if now := time.Now(); now.Sub(cache.takenAt) >= maxSnapshotAge {
 		cache.takenAt = now
