@@ -64,7 +64,7 @@ func TestLostSubmitterIsFreedInSlices(t *testing.T) {
 		t.Fatalf("after it went: %d jobs and %d bytes are held, %d discarded", b.JobCount(), b.bytes, b.totals.Discarded)
 	}
 	if b.unsweptJobs != n || b.jobs.Len() != n {
-		t.Fatalf("%d jobs are to be swept, %d records live: going is not to touch them", b.unsweptJobs, b.jobs.Len())
+		t.Fatalf("the loss of a submitter has swept jobs at once: %d are unswept, %d records live", b.unsweptJobs, b.jobs.Len())
 	}
 
 	// The ids of the lost jobs are free at once, and each submit frees a few records of them.

@@ -37,7 +37,7 @@ func TestCPUOfAnotherProcess(t *testing.T) {
 func TestCPUOfMissingProcess(t *testing.T) {
 	for _, pid := range []int{-1, 0, maxPID, 1 << 30} {
 		if used, err := CPU(pid); err == nil {
-			t.Errorf("process %d used %v", pid, used)
+			t.Errorf("CPU found process %d, which does not exist: %v", pid, used)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestListenerPIDOfPort(t *testing.T) {
 	}
 	l.Close()
 	if pid, err := ListenerPID(port); err == nil {
-		t.Errorf("process %d after closing", pid)
+		t.Errorf("process %d still counts as listener after the close", pid)
 	}
 }
 

@@ -280,7 +280,7 @@ func TestInvalidSubmitIsRefused(t *testing.T) {
 	} {
 		_, err := s.Submit(waitContext(t), c.job)
 		if err == nil {
-			t.Fatalf("a job was sent that %s should refuse", c.code)
+			t.Fatalf("%s did not refuse a job", c.code)
 		}
 		if wantError(t, err, c.code); !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v does not say %q", err, c.says)

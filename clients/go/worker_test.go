@@ -145,7 +145,7 @@ func TestHandlerErrorsAreSent(t *testing.T) {
 		t.Errorf("panic notice: %v", what.Err)
 	}
 	if gloom.Fatal(nil) != nil || gloom.RetryAfter(nil, time.Second) != nil {
-		t.Error("a mark on no error is an error")
+		t.Error("Fatal or RetryAfter made an error of nil")
 	}
 }
 
@@ -210,7 +210,7 @@ func TestLostConnectionEndsRunContext(t *testing.T) {
 	again.send(`{"ok":true}`)
 	again.nc.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	if payload, err := readFrame(again.nc); err == nil {
-		t.Errorf("sent %s: an answer belongs to the connection its job came on", payload)
+		t.Errorf("the answer %s was sent on a new connection, not on that of its job", payload)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestProgressIsSent(t *testing.T) {
 			t.Error(err)
 		}
 		if err := j.Progress([]byte("nonsense")); err == nil {
-			t.Error("progress with a broken body")
+			t.Error("Progress accepted a body that is not JSON")
 		}
 		if err := j.Progress(nil); err != nil {
 			t.Error(err)
@@ -239,10 +239,10 @@ func TestProgressIsSent(t *testing.T) {
 	broker.send(`{"ok":true}`, errorFrame("unknown_id", "a"), `{"ok":true}`)
 	<-done
 	if err := job.Progress(1); err == nil {
-		t.Error("progress after the answer")
+		t.Error("Progress succeeded after the answer")
 	}
 	if err := (&gloom.Job{}).Progress(1); err == nil {
-		t.Error("progress of a job from nowhere")
+		t.Error("Progress succeeded on a job that did not come from a broker")
 	}
 	broker.send(jobFrame("b", "1")) // still in step
 	broker.expect(`{"action":"respond","body":2}`)
@@ -320,7 +320,7 @@ func TestConcurrencyBoundsPrefetchedRuns(t *testing.T) {
 		broker.send(`{"ok":true}`)
 	}
 	if most.Load() != 2 {
-		t.Errorf("%d at once", most.Load())
+		t.Errorf("%d jobs ran at once, want 2", most.Load())
 	}
 }
 

@@ -185,7 +185,7 @@ func checkServed(t *testing.T, c *client, want string) {
 	id := c.enqueue(`{"name":"sock","argument":{},"delay":3600}`)
 	names, _ := c.do("GET", "/v1/stats?names=1", "").wantStatus(200).decode()["names"].([]any)
 	if len(names) != 1 || fmt.Sprint(names[0].(map[string]any)["served"]) != want {
-		t.Errorf("served is to be %s in %v", want, names)
+		t.Errorf("stats of the name: %v, want served %s", names, want)
 	}
 	c.do("POST", "/v1/jobs/"+id+"/cancel", "").wantStatus(204)
 }

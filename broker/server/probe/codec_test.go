@@ -62,7 +62,7 @@ func parse(payload []byte) (frame, error) {
 	}
 	if _, has := f.keys["error"]; has {
 		if f.text("error") == "" || f.text("reason") == "" {
-			return f, fmt.Errorf("an error frame needs error and reason, non-empty strings: %.200s", payload)
+			return f, fmt.Errorf("error or reason is missing or empty in an error frame: %.200s", payload)
 		}
 		if _, has := f.keys["ok"]; has {
 			return f, fmt.Errorf("both ok and error: %.200s", payload)

@@ -89,7 +89,7 @@ func refusedWith(t *testing.T, code int, s daemonSpec) string {
 	d, err := launch(s)
 	if err == nil {
 		_ = d.end()
-		t.Fatalf("gloomd %s started, it should have refused", strings.Join(s.flags, " "))
+		t.Fatalf("gloomd %s started, want an error", strings.Join(s.flags, " "))
 	}
 	if d == nil {
 		t.Fatal(err)

@@ -284,7 +284,7 @@ func TestTLSPeersAreServed(t *testing.T) {
 	})
 	t.Run("a client that trusts another authority", func(t *testing.T) {
 		if _, err := dialTLS(b.submitAddr, &tls.Config{RootCAs: newAuthority(t).pool}); err == nil {
-			t.Error("the handshake went well: whose certificate is this?")
+			t.Error("the handshake succeeded with a certificate that the client does not trust")
 		}
 		checkServes(t, s, w, typ)
 	})

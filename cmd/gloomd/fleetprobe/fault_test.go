@@ -486,7 +486,7 @@ func TestBodiesAreCutToPayload(t *testing.T) {
 		}
 	}
 	if err := f.brokers[1].ask("GET", "/v1/none", nil, nil); err == nil {
-		t.Error("no such page")
+		t.Error("a page that does not exist was answered")
 	} else if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusNotFound {
 		t.Error(err)
 	}

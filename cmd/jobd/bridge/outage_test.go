@@ -212,7 +212,7 @@ func TestWithoutCompanionTable(t *testing.T) {
 		t.Fatal(got, texts, err)
 	}
 	if _, err := b.Recover(t.Context()); err == nil {
-		t.Error("nothing can be recovered, and nobody says so")
+		t.Error("Recover returned no error, although it can recover nothing")
 	}
 	if err := b.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestRowsRunOnceDatabaseIsThere(t *testing.T) {
 	wrong := cfg
 	wrong.MySQL.Password = "no such"
 	if _, err := Await(t.Context(), wrong, zerolog.Nop(), nil, func(err error) { t.Errorf("waits for %v", err) }); err == nil {
-		t.Fatal("a wrong password is right")
+		t.Fatal("Await succeeded with a wrong password")
 	}
 	server.Stop()
 	waits := make(chan error, 100)
@@ -267,7 +267,7 @@ func TestRowsRunOnceDatabaseIsThere(t *testing.T) {
 		opened <- b
 	}()
 	if err := <-waits; err == nil {
-		t.Error("no reason for the wait")
+		t.Error("Await waited without giving an error")
 	}
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)

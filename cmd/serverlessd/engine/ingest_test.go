@@ -16,7 +16,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// refusingStore is a store that refuses payloads of more than ten bytes until grown is set.
+// refusingStore is a store that refuses payloads of more than ten bytes until accepting is set.
 type refusingStore struct {
 	store.Store
 	accepting *atomic.Bool

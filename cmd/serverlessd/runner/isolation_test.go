@@ -89,7 +89,7 @@ func TestProcessesRunAsUser(t *testing.T) {
 	}
 	if os.Getuid() != 0 {
 		if _, err := New(Options{Dir: t.TempDir(), User: "0"}); err == nil {
-			t.Error("not root, and may run contexts as root")
+			t.Error("New accepted user 0, although this process is not root")
 		}
 		return
 	}

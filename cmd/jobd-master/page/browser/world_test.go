@@ -166,7 +166,7 @@ func (w *world) waitUntil(id int, status string) {
 			return
 		}
 		if time.Now().After(end) {
-			w.t.Fatalf("row %d stayed %s, is to be %s", id, got, status)
+			w.t.Fatalf("row %d stayed %s, want %s", id, got, status)
 		}
 	}
 }

@@ -509,7 +509,7 @@ func TestHeldSlotDelaysRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !m.HoldSlot(Row{ID: 1, Target: "a"}) || m.HoldSlot(Row{ID: 1, Target: "a"}) {
-		t.Error("not kept once")
+		t.Error("HoldSlot did not succeed exactly once")
 	}
 	started := func(want ...int64) {
 		t.Helper()
