@@ -12,13 +12,20 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// dialTimeout bounds the time to connect.
-const dialTimeout = 5 * time.Second
+const (
+	dialTimeout = 5 * time.Second // bounds the time to connect
+	// serverTimeout is how long the server waits for the next statement of a connection. The host of
+	// a client may be lost in a transaction without a packet that says so; until the server ends the
+	// connection, nobody else gets the rows that the transaction has locked.
+	serverTimeout = 15 * time.Second
+	maxIdleTime   = 10 * time.Second // for a connection without a transaction; less than serverTimeout
+)
 
 // Connector opens connections with the same settings whatever the server's defaults are: several
 // statements can be sent in one round trip, texts are utf8mb4, a SELECT returns all rows, transactions
 // are READ COMMITTED, a statement outside a transaction is committed at once, also after the COMMIT of a
-// transaction, and a row that already has the wanted values counts as affected.
+// transaction, a row that already has the wanted values counts as affected, and locks of a client that
+// has been silent for serverTimeout are freed.
 type Connector struct {
 	driver.Connector
 	// AllowRepeatableRead lets a connection use REPEATABLE READ if the server replicates
@@ -41,8 +48,9 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 		return nil, err
 	}
 	if c.Params == nil {
-		c.Params = make(map[string]string, 2)
+		c.Params = make(map[string]string)
 	}
+	c.Params["wait_timeout"] = strconv.Itoa(int(serverTimeout / time.Second))
 	c.Params["autocommit"], c.Params["completion_type"] = "1", "0"
 	c.Params["sql_select_limit"], c.Params["sql_big_selects"] = "18446744073709551615", "1"
 	inner, err := mysql.NewConnector(c)
@@ -74,7 +82,7 @@ func (c *Connector) Open(connections int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	db.SetConnMaxIdleTime(time.Minute)
+	db.SetConnMaxIdleTime(maxIdleTime)
 	return db
 }
 

@@ -370,3 +370,24 @@ func TestPassingSettingIsNotKept(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLocksOfSilentClientAreFreed: a daemon's host is lost in a transaction, and no packet tells the
+// server. The rows that the transaction has locked are soon free for other daemons.
+func TestLocksOfSilentClientAreFreed(t *testing.T) {
+	t.Parallel()
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a")
+	tx, err := table.open(t, "lost", longLease).(*SQL).DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("UPDATE jobs SET target = 'b' WHERE id = 1"); err != nil { // the last packet of the lost host
+		t.Fatal(err)
+	}
+	table.exec(t, "SET STATEMENT innodb_lock_wait_timeout = 25 FOR UPDATE jobs SET time_started = 1 WHERE id = 1")
+	checkEqual(t, "the target", table.read(t, 1).Target, "a")
+	if err := tx.Commit(); err == nil {
+		t.Error("the lost transaction was committed after its locks were freed")
+	}
+}
