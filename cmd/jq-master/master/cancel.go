@@ -117,7 +117,7 @@ func (m *machine) revive(id job.ID, reply func(error)) {
 		if ended {
 			m.timers.remove(r)
 			if r.runInfo != nil {
-				r.runInfo.forget = 0
+				r.runInfo.forgetAt = 0
 			}
 			m.constraints.add(r, m.constraints.setFor(matchAll(m.constraints.enabled, &r.Attributes, nil)))
 			m.ledger.Revived++

@@ -11,18 +11,18 @@ type endedEntry struct {
 	endedAt int64 // when the job ended, as machine.now
 }
 
-// addEnded adds a job to the ended ones. forget is the time at which to forget the job, and drop
+// addEnded adds a job to the ended ones. forgetAt is the time at which to forget the job, and dropAt
 // the time at which to drop its result (0: it has none).
-func (m *machine) addEnded(r *record, forget, drop int64) {
+func (m *machine) addEnded(r *record, forgetAt, dropAt int64) {
 	p := r.ensureRunInfo()
 	if r.HoldsKey(m.wallTime) {
-		forget = max(forget, r.Unique.Until)
+		forgetAt = max(forgetAt, r.Unique.Until)
 	}
-	p.forget = forget
+	p.forgetAt = forgetAt
 	m.constraints.remove(r)
-	if drop != 0 && r.Result != nil {
+	if dropAt != 0 && r.Result != nil {
 		m.countJob(r, -1)
-		p.drop = drop
+		p.dropAt = dropAt
 		m.countJob(r, 1)
 	}
 	m.ended = append(m.ended, endedEntry{r, r.Rev, m.monotonic})
@@ -39,13 +39,13 @@ func (m *machine) setTimer(r *record) {
 // little later, together with others.
 func (m *machine) dropResult(r *record) {
 	p := r.runInfo
-	if p.drop == 0 {
+	if p.dropAt == 0 {
 		return
 	}
 	j := *r.Job
 	j.Result = nil
 	m.countJob(r, -1)
-	r.Job, p.drop, p.fetching = &j, 0, false
+	r.Job, p.dropAt, p.fetching = &j, 0, false
 	m.countJob(r, 1)
 	m.fetchedJobs = append(m.fetchedJobs, r)
 	if m.dropFetchedAt == 0 {
@@ -92,7 +92,7 @@ func (m *machine) expire() {
 		e := m.ended[0]
 		r := e.rec
 		switch {
-		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.drop != 0 || r.HoldsKey(m.wallTime):
+		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.dropAt != 0 || r.HoldsKey(m.wallTime):
 			m.ended.pop() // it was revived or forgotten, or still holds a unique key; or it is added again when its result is dropped
 			continue
 		case spent > m.MaxBytes/2, freed < m.bytesToFree && m.monotonic-e.endedAt >= toMillis(minEndedAgeForRoom):
@@ -154,14 +154,14 @@ func (m *machine) tick() {
 			m.fail(r, job.Timeout, "no answer within the timeout")
 		case !r.State.Ended():
 			m.timers.remove(r)
-		case r.runInfo.drop != 0 && m.wallTime >= r.runInfo.drop:
+		case r.runInfo.dropAt != 0 && m.wallTime >= r.runInfo.dropAt:
 			if r.runInfo.fetching {
 				m.timers.set(r, m.now+1000)
 				continue
 			}
 			m.metrics.expired++
 			m.dropResult(r)
-		case m.wallTime >= r.runInfo.forget:
+		case m.wallTime >= r.runInfo.forgetAt:
 			m.timers.remove(r)
 			forgotten = append(forgotten, r)
 		default: // the wall clock has jumped, and the job is not due yet
@@ -186,8 +186,8 @@ func (m *machine) nextAlarm() int64 {
 }
 
 func (p *runInfo) nextEnd() int64 {
-	if p.drop != 0 {
-		return min(p.drop, p.forget)
+	if p.dropAt != 0 {
+		return min(p.dropAt, p.forgetAt)
 	}
-	return p.forget
+	return p.forgetAt
 }

@@ -190,12 +190,12 @@ func (s shortStore) Enqueue(jobs []*job.Job, key *store.Key, done func([]job.ID,
 	s.Store.Enqueue(jobs, key, done)
 }
 
-func (s shortStore) Move(old, j *job.Job, forget, drop int64, done func(error)) {
+func (s shortStore) Move(old, j *job.Job, forgetAt, dropAt int64, done func(error)) {
 	if len(j.Result) > maxShort {
 		done(store.ErrTooLong)
 		return
 	}
-	s.Store.Move(old, j, forget, drop, done)
+	s.Store.Move(old, j, forgetAt, dropAt, done)
 }
 
 // TestTooLongForStore: an argument that the store does not take is refused, and of a result that it

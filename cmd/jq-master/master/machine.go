@@ -257,8 +257,8 @@ const (
 // runInfo is the part of a record that exists once the job has been handed out.
 type runInfo struct {
 	run        *run  // the current run
-	forget     int64 // when to forget the job, by the wall clock
-	drop       int64 // when to drop the result, by the wall clock; 0: no result is kept
+	forgetAt   int64 // when to forget the job, by the wall clock
+	dropAt     int64 // when to drop the result, by the wall clock; 0: no result is kept
 	fetching   bool  // a response with the result is being written
 	timerAt    int64 // when the timer is due, as machine.now
 	timerIndex int   // index in timers; -1: the job has no timer
@@ -403,7 +403,7 @@ func (m *machine) countJob(r *record, delta int) {
 	}
 	m.bytes += int64(delta) * r.size()
 	switch p := r.runInfo; {
-	case p != nil && p.drop != 0:
+	case p != nil && p.dropAt != 0:
 		m.results += delta
 	case r.State.Ended() && r.op != opForget:
 		m.endedBytes += int64(delta) * r.size()
@@ -542,20 +542,20 @@ func (m *machine) whenIdle(r *record, u *run, f func()) {
 }
 
 // write replaces the job of a record with j, in the store. When the store has written it, j becomes
-// the record's Job, and write calls onDone. forget and drop are those of store.Move. A result that
+// the record's Job, and write calls onDone. forgetAt and dropAt are those of store.Move. A result that
 // is too long for the store is left out. If the write fails otherwise, the machine ends, because it
 // no longer knows what is stored.
-func (m *machine) write(o op, r *record, j *job.Job, forget, drop int64, onDone func()) {
+func (m *machine) write(o op, r *record, j *job.Job, forgetAt, dropAt int64, onDone func()) {
 	was := r.Job
 	r.op = o
 	m.runAfterStep(func() {
-		m.env.store.Move(was, j, forget, drop, func(err error) {
+		m.env.store.Move(was, j, forgetAt, dropAt, func(err error) {
 			m.env.run(func() {
 				if errors.Is(err, store.ErrTooLong) && len(j.Result) > 0 {
 					without := *j
 					without.Result = nil
 					without.Message = fmt.Sprintf("the result of %d bytes is left out: %v", len(j.Result), err)
-					m.write(o, r, &without, forget, 0, onDone)
+					m.write(o, r, &without, forgetAt, 0, onDone)
 					return
 				}
 				if err != nil {

@@ -279,11 +279,11 @@ func (m *Master) load(ctx context.Context, mc *machine) error {
 			mc.replace(k, pick)
 			return nil
 		},
-		Job: func(j *job.Job, forget, drop int64) {
+		Job: func(j *job.Job, forgetAt, dropAt int64) {
 			if !j.State.Ended() && mc.jobs.Len() == 0 {
 				mc.constraints.updateEnabled()
 			}
-			mc.load(j, forget, drop)
+			mc.load(j, forgetAt, dropAt)
 		},
 		Schedule: mc.loadSchedule,
 		Seq:      func(last uint64) { mc.seq = max(mc.seq, last) },

@@ -19,7 +19,7 @@ func (m *machine) status(id job.ID, peek bool) (*Status, error) {
 		return nil, unknownJob(id)
 	}
 	st := &Status{Job: r.Job}
-	if r.State == job.Done && r.runInfo.drop != 0 && !r.runInfo.fetching {
+	if r.State == job.Done && r.runInfo.dropAt != 0 && !r.runInfo.fetching {
 		st.Result = r.Result
 		if !peek {
 			r.runInfo.fetching = true
@@ -95,7 +95,7 @@ func (m *machine) wakePollers(r *record) {
 			fetching++
 		}
 	}
-	has := r.State == job.Done && r.runInfo.drop != 0
+	has := r.State == job.Done && r.runInfo.dropAt != 0
 	written := false
 	for _, p := range pollers {
 		st := &Status{Job: r.Job}

@@ -96,7 +96,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		}
 		conn = m.broker
 		detail := &Detail{Job: r.Job, Position: -1}
-		detail.HasResult = r.runInfo != nil && r.runInfo.drop != 0
+		detail.HasResult = r.runInfo != nil && r.runInfo.dropAt != 0
 		switch {
 		case !r.isWaiting():
 		case mc.awayErr != nil:

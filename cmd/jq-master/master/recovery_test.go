@@ -96,10 +96,10 @@ func TestClockAhead(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
 	n, wall := uint64(0), m.wallTime
-	load := func(j job.Job, forget, drop int64) *record {
+	load := func(j job.Job, forgetAt, dropAt int64) *record {
 		n++
 		j.ID, j.Name, j.Seq = m.newID(), "n", n
-		m.load(&j, forget, drop)
+		m.load(&j, forgetAt, dropAt)
 		return m.jobs.Get(j.ID)
 	}
 	ahead := wall + day
@@ -124,8 +124,8 @@ func TestClockAhead(t *testing.T) {
 		t.Error("the key is not held for a minute")
 	}
 	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: nilValue}, ahead+toMillis(m.KeepEnded), ahead+toMillis(m.ResultTTL))
-	if r.runInfo.drop != wall+toMillis(m.ResultTTL) || r.runInfo.forget != wall+toMillis(m.KeepEnded) {
-		t.Errorf("the result is kept %d ms, the job %d ms", r.runInfo.drop-wall, r.runInfo.forget-wall)
+	if r.runInfo.dropAt != wall+toMillis(m.ResultTTL) || r.runInfo.forgetAt != wall+toMillis(m.KeepEnded) {
+		t.Errorf("the result is kept %d ms, the job %d ms", r.runInfo.dropAt-wall, r.runInfo.forgetAt-wall)
 	}
 }
 

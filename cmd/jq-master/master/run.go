@@ -280,18 +280,18 @@ func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 			}
 		}
 	}
-	forget := m.wallTime + toMillis(m.KeepEnded)
-	var drop int64
+	forgetAt := m.wallTime + toMillis(m.KeepEnded)
+	var dropAt int64
 	arriving := int64(len(j.Result))
 	m.resultBytesPending += arriving
 	if j.Result != nil {
-		drop = m.wallTime + toMillis(m.ResultTTL)
-		forget = max(forget, drop)
+		dropAt = m.wallTime + toMillis(m.ResultTTL)
+		forgetAt = max(forgetAt, dropAt)
 	}
-	m.write(opEnd, r, j, forget, drop, func() {
+	m.write(opEnd, r, j, forgetAt, dropAt, func() {
 		m.resultBytesPending -= arriving
 		m.leaveRun(r, u, nil)
-		m.addEnded(r, forget, drop)
+		m.addEnded(r, forgetAt, dropAt)
 		if r.State == job.Done {
 			m.ledger.Done++
 		} else {

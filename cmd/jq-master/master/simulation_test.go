@@ -174,7 +174,7 @@ func (w *simulation) check() {
 	for r := range mc.jobs.All() {
 		counts[r.State]++
 		bytes += r.size()
-		if r.State.Ended() && r.op != opForget && r.runInfo.drop == 0 {
+		if r.State.Ended() && r.op != opForget && r.runInfo.dropAt == 0 {
 			spent += r.size()
 		}
 		if u := r.currentRun(); u != nil {
@@ -189,12 +189,12 @@ func (w *simulation) check() {
 			if i := r.runInfo.timerIndex; i >= 0 && mc.timers[i] != r {
 				w.fatalf("job %v (%v) thinks it is timer %d", r.ID, r.State, i)
 			}
-			if r.runInfo.drop != 0 {
+			if r.runInfo.dropAt != 0 {
 				results++
 			}
 			waiters += len(r.runInfo.pollers)
 			if r.State.Ended() && r.op == opNone && r.runInfo.timerIndex < 0 {
-				w.fatalf("job %v has ended (%v op %d forget %d) and will not be forgotten", r.ID, r.State, r.op, r.runInfo.forget-w.now)
+				w.fatalf("job %v has ended (%v op %d forget %d) and will not be forgotten", r.ID, r.State, r.op, r.runInfo.forgetAt-w.now)
 			}
 		}
 		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == opNone {
@@ -307,8 +307,8 @@ func (s *slowStore) Enqueue(jobs []*job.Job, key *store.Key, done func([]job.ID,
 	}
 	s.put(func() { s.Memory.Enqueue(jobs, key, done) })
 }
-func (s *slowStore) Move(old, j *job.Job, forget, drop int64, done func(error)) {
-	s.put(func() { s.Memory.Move(old, j, forget, drop, done) })
+func (s *slowStore) Move(old, j *job.Job, forgetAt, dropAt int64, done func(error)) {
+	s.put(func() { s.Memory.Move(old, j, forgetAt, dropAt, done) })
 }
 func (s *slowStore) Forget(ids []job.ID, done func(error)) {
 	s.put(func() { s.Memory.Forget(ids, done) })

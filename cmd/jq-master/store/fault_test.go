@@ -116,7 +116,7 @@ func (l *jobLoad) run(random *rand.Rand) {
 // step moves a job to one of the states that can come next, and returns it; nil if that failed.
 func (l *jobLoad) step(random *rand.Rand, j *job.Job) *job.Job {
 	var next *job.Job
-	var drop int64
+	var dropAt int64
 	switch j.State {
 	case job.Queued, job.Retrying:
 		if next = started(j); random.IntN(8) == 0 {
@@ -137,7 +137,7 @@ func (l *jobLoad) step(random *rand.Rand, j *job.Job) *job.Job {
 		case 4:
 			next = ended(j, job.Cancelled)
 		default:
-			next, drop = ended(j, job.Done), 1
+			next, dropAt = ended(j, job.Done), 1
 		}
 	case job.Done:
 		dropped := *j
@@ -150,7 +150,7 @@ func (l *jobLoad) step(random *rand.Rand, j *job.Job) *job.Job {
 		if j.State == job.Done {
 			l.r.Fetch([]job.ID{j.ID}, f)
 		} else {
-			l.r.Move(j, next, int64(j.Seq), drop, f)
+			l.r.Move(j, next, int64(j.Seq), dropAt, f)
 		}
 	})
 	if err != nil {

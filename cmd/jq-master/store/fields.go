@@ -85,7 +85,7 @@ func appendBytes(args []any, name string, old, value []byte) []any {
 }
 
 // decode returns the job with these values of fieldNames.
-func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error) {
+func decode(id job.ID, values []any) (j *job.Job, forgetAt, dropAt int64, err error) {
 	text := make([]string, len(fieldNames))
 	for i, v := range values {
 		text[i], _ = v.(string)
@@ -156,7 +156,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 			bad(s)
 		}
 	}
-	forget, drop = number(64), number(64)
+	forgetAt, dropAt = number(64), number(64)
 	key, while, until, replaces, rev := word(), word(), number(64), word(), number(33)
 	if key != "" {
 		u := &job.Unique{Key: key, Until: until, ReplacesRev: uint32(rev)}
@@ -186,7 +186,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 			}
 		}
 	}
-	return j, forget, drop, err
+	return j, forgetAt, dropAt, err
 }
 
 // keyValue returns the value that is stored for an idempotency key: the body's hash and the ids.

@@ -141,7 +141,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			}
 			skip++
 			name := m.Member.(string)
-			j, forget, drop, err := readJob(name, hashes[i])
+			j, forgetAt, dropAt, err := readJob(name, hashes[i])
 			switch {
 			case err != nil:
 			case j.State.Ended() != ended:
@@ -150,7 +150,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 					return failed
 				}
 				if listed {
-					r.unlist(j, forget, drop)
+					r.unlist(j, forgetAt, dropAt)
 					continue
 				}
 				err = fmt.Errorf("it is %v, but is in %s", j.State, set)
@@ -158,7 +158,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 				err = fmt.Errorf("its seq is %d, and %v in %s", j.Seq, m.Score, set)
 			default:
 				bytes += len(j.Argument) + len(j.Result) + len(j.Error)
-				each(j, forget, drop)
+				each(j, forgetAt, dropAt)
 				continue
 			}
 			r.noteUnreadable(r.keys.prefix+"job:"+name, err)
@@ -192,12 +192,12 @@ func (r *Redis) isListed(ctx context.Context, j *job.Job) (is bool, err error) {
 
 // unlist removes a job from the set of another state. The move between the two sets failed midway
 // and was not repeated; unlist completes it.
-func (r *Redis) unlist(j *job.Job, forget, drop int64) {
+func (r *Redis) unlist(j *job.Job, forgetAt, dropAt int64) {
 	was := *j
 	if was.State = job.Queued; !j.State.Ended() {
 		was.State = job.Done
 	}
-	r.Move(&was, j, forget, drop, func(err error) {
+	r.Move(&was, j, forgetAt, dropAt, func(err error) {
 		r.opt.Log.Warn().Err(err).Stringer("id", j.ID).Msg("a job was in two sets after a script that had failed midway")
 	})
 }
@@ -240,7 +240,7 @@ func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) 
 	}
 }
 
-func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forget, drop int64, err error) {
+func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forgetAt, dropAt int64, err error) {
 	id, ok := job.ParseID(name)
 	if !ok {
 		return nil, 0, 0, errors.New("its name is not an id")

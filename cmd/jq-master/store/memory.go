@@ -35,7 +35,7 @@ type Memory struct {
 // its result.
 type memoryJob struct {
 	*job.Job
-	forget, drop int64
+	forgetAt, dropAt int64
 }
 
 // storedKey is the value of an idempotency key.
@@ -104,7 +104,7 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 }
 
 // Move implements Store.
-func (m *Memory) Move(old, j *job.Job, forget, drop int64, f func(error)) {
+func (m *Memory) Move(old, j *job.Job, forgetAt, dropAt int64, f func(error)) {
 	m.step(f, func() error {
 		is := m.jobs.Get(j.ID)
 		switch {
@@ -112,7 +112,7 @@ func (m *Memory) Move(old, j *job.Job, forget, drop int64, f func(error)) {
 			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
 		case is.Rev == j.Rev && is.State == j.State: // a repeat
 		case is.Rev == j.Rev-1 && is.State == old.State:
-			m.jobs.Put(j.ID, memoryJob{j, forget, drop})
+			m.jobs.Put(j.ID, memoryJob{j, forgetAt, dropAt})
 		default:
 			return fmt.Errorf("%w: job %s is %s after %d transitions, so that it cannot become %s with number %d",
 				ErrLost, j.ID, is.State, is.Rev, j.State, j.Rev)
@@ -128,7 +128,7 @@ func (m *Memory) Fetch(ids []job.ID, f func(error)) {
 			if k := m.jobs.Get(id); k.Job != nil && k.Result != nil {
 				without := *k.Job
 				without.Result = nil
-				m.jobs.Put(id, memoryJob{&without, k.forget, 0})
+				m.jobs.Put(id, memoryJob{&without, k.forgetAt, 0})
 			}
 		}
 		return nil
@@ -206,7 +206,7 @@ func (m *Memory) Load(_ context.Context, load LoadHandlers) error {
 	}
 	slices.SortFunc(live, func(a, b memoryJob) int { return cmp.Compare(a.Seq, b.Seq) })
 	slices.SortFunc(ended, func(a, b memoryJob) int {
-		return cmp.Or(cmp.Compare(a.forget, b.forget), strings.Compare(a.ID.String(), b.ID.String()))
+		return cmp.Or(cmp.Compare(a.forgetAt, b.forgetAt), strings.Compare(a.ID.String(), b.ID.String()))
 	})
 	load.Seq(seq)
 	for _, w := range workers {
@@ -219,7 +219,7 @@ func (m *Memory) Load(_ context.Context, load LoadHandlers) error {
 		_ = load.Schedule(name, text) // the master itself has stored it
 	}
 	for _, k := range append(live, ended...) {
-		load.Job(k.Job, k.forget, k.drop)
+		load.Job(k.Job, k.forgetAt, k.dropAt)
 	}
 	return nil
 }

@@ -254,18 +254,18 @@ func (r *Redis) noteUnreadable(key string, why error) {
 }
 
 // Move implements Store.
-func (r *Redis) Move(old, j *job.Job, forget, drop int64, f func(error)) {
+func (r *Redis) Move(old, j *job.Job, forgetAt, dropAt int64, f func(error)) {
 	set, score := "", int64(0) // the set that the job moves to, "" if it stays in its set
 	switch {
 	case j.State.Ended():
-		set, score = "ended", forget
+		set, score = "ended", forgetAt
 	case old.State.Ended():
 		set, score = "live", int64(j.Seq)
 	}
-	args := append(make([]any, 0, 32), 0, old.State.String(), j.Rev, j.State.String(), j.Attempt, set, score, drop)
+	args := append(make([]any, 0, 32), 0, old.State.String(), j.Rev, j.State.String(), j.Attempt, set, score, dropAt)
 	args = appendChanges(args, old, j)
 	if set != "" {
-		args = append(args, "forget", forget, "drop", drop)
+		args = append(args, "forget", forgetAt, "drop", dropAt)
 	}
 	args[0] = len(args) - 1
 	r.add(&op{

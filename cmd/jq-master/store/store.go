@@ -74,9 +74,9 @@ type Store interface {
 	//	revive    error or cancelled to queued, or retrying without Due: an operator's retry
 	//	postpone  queued or retrying, with another Due or Priority
 	//
-	// Once the job has ended, forget is the time to forget it, and drop is the time to drop its
+	// Once the job has ended, forgetAt is the time to forget it, and dropAt is the time to drop its
 	// result (0: it has none), both in milliseconds since 1970.
-	Move(old, j *job.Job, forget, drop int64, done func(error))
+	Move(old, j *job.Job, forgetAt, dropAt int64, done func(error))
 	// Fetch drops results that were fetched or have expired.
 	Fetch(ids []job.ID, done func(error))
 	// Forget removes ended jobs, at most 1,000.
@@ -128,9 +128,9 @@ type Store interface {
 // LoadHandlers receives the content of a store. It may keep the jobs.
 type LoadHandlers struct {
 	Worker     func(*job.Worker)
-	Constraint func(*job.Constraint) error          // returns why it is invalid, or nil
-	Schedule   func(name string, text []byte) error // returns why it is invalid, or nil
-	Key        func(until int64, size int)          // is called for the idempotency keys, sorted by until; size is in bytes
-	Job        func(j *job.Job, forget, drop int64) // forget and drop: see Move
-	Seq        func(last uint64)                    // the largest Seq that any job has had
+	Constraint func(*job.Constraint) error              // returns why it is invalid, or nil
+	Schedule   func(name string, text []byte) error     // returns why it is invalid, or nil
+	Key        func(until int64, size int)              // is called for the idempotency keys, sorted by until; size is in bytes
+	Job        func(j *job.Job, forgetAt, dropAt int64) // forgetAt and dropAt: see Move
+	Seq        func(last uint64)                        // the largest Seq that any job has had
 }

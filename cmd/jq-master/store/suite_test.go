@@ -99,9 +99,9 @@ func mustCall(t *testing.T, ask func(func(error))) {
 }
 
 // moveTo makes a transition, which must succeed, and returns the job's new state.
-func moveTo(t *testing.T, s Store, was, j *job.Job, forget, drop int64) *job.Job {
+func moveTo(t *testing.T, s Store, was, j *job.Job, forgetAt, dropAt int64) *job.Job {
 	t.Helper()
-	mustCall(t, func(f func(error)) { s.Move(was, j, forget, drop, f) })
+	mustCall(t, func(f func(error)) { s.Move(was, j, forgetAt, dropAt, f) })
 	return j
 }
 
@@ -151,15 +151,15 @@ func load(t *testing.T, s Store) *snapshot {
 		Worker:     func(v *job.Worker) { w.Workers[v.ID] = *v },
 		Constraint: func(c *job.Constraint) error { w.Constraints[c.ID] = *c; return nil },
 		Schedule:   func(string, []byte) error { return nil },
-		Job: func(j *job.Job, forget, drop int64) {
+		Job: func(j *job.Job, forgetAt, dropAt int64) {
 			if j.State.Ended() {
 				w.Ended = append(w.Ended, j.ID)
-				w.Forget[j.ID] = forget
+				w.Forget[j.ID] = forgetAt
 			} else {
 				w.Live = append(w.Live, j.ID)
 			}
-			if drop != 0 {
-				w.Drop[j.ID] = drop
+			if dropAt != 0 {
+				w.Drop[j.ID] = dropAt
 			}
 			w.Jobs[j.ID] = *j
 		},
@@ -239,9 +239,9 @@ func TestJobLifecycle(t *testing.T) {
 		add(t, s, j)
 		checkJobs(t, s, j)
 		for _, step := range []struct {
-			name         string
-			next         func(*job.Job) *job.Job
-			forget, drop int64
+			name             string
+			next             func(*job.Job) *job.Job
+			forgetAt, dropAt int64
 		}{
 			{"start", started, 0, 0},
 			{"release", released, 0, 0},
@@ -259,7 +259,7 @@ func TestJobLifecycle(t *testing.T) {
 			was := j
 			j = step.next(j)
 			for range 2 { // the second time is a repeat
-				if err := await(t, func(f func(error)) { s.Move(was, j, step.forget, step.drop, f) }); err != nil {
+				if err := await(t, func(f func(error)) { s.Move(was, j, step.forgetAt, step.dropAt, f) }); err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
 			}

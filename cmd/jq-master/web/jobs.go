@@ -156,7 +156,7 @@ func (x *exchange) enqueue(jobs []*master.NewJob, key *master.Key) (ids []job.ID
 	return ids, unique, err
 }
 
-// idempotencyKey returns the idempotencyKey key of the request, or nil if it has none. The name of the
+// idempotencyKey returns the idempotency key of the request, or nil if it has none. The name of the
 // key includes the token and the path.
 func (x *exchange) idempotencyKey() *master.Key {
 	const header = "Idempotency-Key"
