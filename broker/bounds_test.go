@@ -217,7 +217,7 @@ func TestTypesAreBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if got := len(b.typesByName) - b.unusedWithoutLetters(); got != limit || refused != more-limit+1 {
+	if got := len(b.typesByName) - b.countUnusedWithoutLetters(); got != limit || refused != more-limit+1 {
 		t.Errorf("%d types are in use, %d submits were refused", got, refused)
 	}
 	if _, err := b.Pause(0, []byte("one more"), true); err == nil {

@@ -209,7 +209,7 @@ func (b *Broker) end() []Effect {
 	if b.unusedWithLetters.Len() > 0 {
 		b.dropUnusedLetters()
 	}
-	for b.unusedWithoutLetters() > b.cfg.MaxUnusedTypes && b.unusedPlain.Len() > 0 {
+	for b.countUnusedWithoutLetters() > b.cfg.MaxUnusedTypes && b.unusedPlain.Len() > 0 {
 		b.forgetType(b.unusedPlain.First())
 	}
 	b.checkInvariants()

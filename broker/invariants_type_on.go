@@ -40,7 +40,7 @@ func (v *census) checkTypes() {
 		mustHold(n == jt.idleWorkers.Len(), "type %q counts %d idle workers, but has %d", jt.name, jt.idleWorkers.Len(), n)
 	}
 	mustHold(sum == b.totals, "types add up to %+v, total is %+v", sum, b.totals)
-	mustHold(spare == b.unusedWithoutLetters() && dead == b.unusedWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.unusedWithoutLetters(), b.unusedWithLetters.Len(), spare, dead)
+	mustHold(spare == b.countUnusedWithoutLetters() && dead == b.unusedWithLetters.Len(), "spare types %d and %d, counted %d and %d", b.countUnusedWithoutLetters(), b.unusedWithLetters.Len(), spare, dead)
 	mustHold(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
 	mustHold(spare <= b.cfg.MaxUnusedTypes, "%d spare types, limit %d", spare, b.cfg.MaxUnusedTypes)
 }

@@ -249,11 +249,11 @@ func (b *Broker) Supply(typ []byte, limitOf func(set uint32) int, add func(Suppl
 	if c := jt.limits.Concurrency; c > 0 {
 		limit = min(limit, c-jt.runningHere())
 	}
-	if jt.idleWorkers.Len() > 0 && !add(Supply{0, freePlaces(&jt.idleWorkers, limitOf(0))}) {
+	if jt.idleWorkers.Len() > 0 && !add(Supply{0, countFreePlaces(&jt.idleWorkers, limitOf(0))}) {
 		return limit
 	}
 	for rec := jt.firstPair; rec != 0; rec = b.pairs.Get(rec).typeNext {
-		if p := b.pools.At(b.pairs.Get(rec).pool); p.idleWorkers.Len() > 0 && !add(Supply{p.number + 1, freePlaces(&p.idleWorkers, limitOf(p.number+1))}) {
+		if p := b.pools.At(b.pairs.Get(rec).pool); p.idleWorkers.Len() > 0 && !add(Supply{p.number + 1, countFreePlaces(&p.idleWorkers, limitOf(p.number+1))}) {
 			break
 		}
 	}
@@ -287,9 +287,9 @@ func (b *Broker) hasWorkers(jt *jobType) bool {
 	return rec != 0
 }
 
-// freePlaces returns how many jobs, up to limit, the workers in a line have room for, not counting
+// countFreePlaces returns how many jobs, up to limit, the workers in a line have room for, not counting
 // borrowers.
-func freePlaces(line *container.Ring[worker], limit int) (n int) {
+func countFreePlaces(line *container.Ring[worker], limit int) (n int) {
 	if line.Len() >= limit && limit > 0 && !line.Last().isBorrower {
 		return limit // each has room
 	}
@@ -344,7 +344,7 @@ const maxPlaces = 1 << 10
 func (b *Broker) EachIdleChange(fn func(*IdleChange)) {
 	for _, l := range b.changedLines {
 		l.changed = false
-		change := IdleChange{Places: freePlaces(&l.idleWorkers, maxPlaces)}
+		change := IdleChange{Places: countFreePlaces(&l.idleWorkers, maxPlaces)}
 		if p := l.pool; p != nil {
 			change.Set, change.Types, change.Except = p.number+1, p.typeSet.types, p.typeSet.except
 		} else if change.Types = [][]byte{l.jobType.name}; !b.mayRunMore(l.jobType) {

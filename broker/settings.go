@@ -82,7 +82,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 				return &BadSetting{Type: setting.Name, Rule: r, Reason: Reason{Why: why}}
 			}
 		}
-		n := b.addedTypes(setting)
+		n := b.usedTypesDelta(setting)
 		if newTypes += n; n > 0 {
 			last = setting.Name
 		}
@@ -93,9 +93,9 @@ func (b *Broker) check(s *Settings) *BadSetting {
 	return nil
 }
 
-// addedTypes returns +1 if a setting brings an unused type into use, -1 if it ends the use of a
+// usedTypesDelta returns +1 if a setting brings an unused type into use, -1 if it ends the use of a
 // type, and 0 otherwise.
-func (b *Broker) addedTypes(setting *TypeSetting) int {
+func (b *Broker) usedTypesDelta(setting *TypeSetting) int {
 	jt := b.typesByName[string(setting.Name)]
 	if jt == nil || jt.unusedRing != nil {
 		return +1

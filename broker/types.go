@@ -128,7 +128,7 @@ func (b *Broker) hasNoRoomForTypes(added int) bool {
 
 // TypesInUse returns how many types count against MaxTypes.
 func (b *Broker) TypesInUse() int {
-	return len(b.typesByName) - b.unusedWithoutLetters() - b.unusedWithLetters.Len()
+	return len(b.typesByName) - b.countUnusedWithoutLetters() - b.unusedWithLetters.Len()
 }
 
 func (b *Broker) tooManyTypes() Reason {
@@ -160,13 +160,13 @@ func (b *Broker) updateUnusedRing(jt *jobType) {
 	}
 }
 
-// unusedWithoutLetters returns how many types are not in use and have no dead letters.
-func (b *Broker) unusedWithoutLetters() int { return b.unusedPlain.Len() + b.unusedKept.Len() }
+// countUnusedWithoutLetters returns how many types are not in use and have no dead letters.
+func (b *Broker) countUnusedWithoutLetters() int { return b.unusedPlain.Len() + b.unusedKept.Len() }
 
 // dropUnusedLetters forgets dead letters of unused types if types in use need the room. The type
 // that has been unused longest loses its letters first.
 func (b *Broker) dropUnusedLetters() {
-	for c := b.cfg.MaxTypes; c > 0 && b.unusedWithLetters.Len() > 0 && len(b.typesByName)-b.unusedWithoutLetters() > c; {
+	for c := b.cfg.MaxTypes; c > 0 && b.unusedWithLetters.Len() > 0 && len(b.typesByName)-b.countUnusedWithoutLetters() > c; {
 		jt := b.unusedWithLetters.First()
 		for jt.letters.n > 0 {
 			b.deadLetters.drop(b, jt, jt.letters.firstFrom(0))

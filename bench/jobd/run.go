@@ -113,13 +113,13 @@ func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, 
 		return Round{}, err
 	}
 	r := Round{Rows: o.Rows}
-	flushes, meter := b.flushes(ctx), door.StartMeter(b.pid)
+	flushes, meter := b.flushCount(ctx), door.StartMeter(b.pid)
 	if err := w.run(ctx, o.Rows); err != nil {
 		return r, err
 	}
 	meter.Stop(0)
 	r.Seconds, r.DatabaseCPU, r.OwnCPU, r.OthersCPU = meter.Elapsed.Seconds(), meter.DaemonCPU[0], meter.OwnCPU, meter.OthersCPU
-	r.Flushes = b.flushes(ctx) - flushes
+	r.Flushes = b.flushCount(ctx) - flushes
 	if b, ok := w.(*bridgeRun); ok {
 		r.Batch = b.batch()
 	}
@@ -127,8 +127,8 @@ func measure(ctx context.Context, b *testDB, conn *sql.Conn, o Options) (Round, 
 	return r, err
 }
 
-// flushes returns how often the server has flushed a file.
-func (b *testDB) flushes(ctx context.Context) (n int64) {
+// flushCount returns how often the server has flushed a file.
+func (b *testDB) flushCount(ctx context.Context) (n int64) {
 	var name string
 	b.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_data_fsyncs'").Scan(&name, &n)
 	return n

@@ -46,7 +46,7 @@ func (a *API) encodeSnapshot(snap *snapshot) []byte {
 		v.Conns = a.srv.Counts().Conns
 		v.MemoryBytes += hubMemory.Total() + a.figureBytes.total()
 		v.UnreadBytes = hubMemory.Unread
-		v.FailedHour = snap.dayRates.total.shortSteps.failedJobs(int(time.Hour/time.Minute), snap.dayRates.total)
+		v.FailedHour = snap.dayRates.total.shortSteps.countFailed(int(time.Hour/time.Minute), snap.dayRates.total)
 		v.Findings = snap.findings.List(finding.Query{Fold: true}, maxEventFindings)
 		for _, row := range snap.busiest(maxEventTypes) {
 			v.Top = append(v.Top, row.Type)

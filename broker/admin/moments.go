@@ -18,7 +18,7 @@ func (a *API) recordMoments(stop <-chan struct{}) {
 			var l broker.Ledger
 			a.srv.Hub().View(func(core *broker.Broker, _ int64) { l = core.Totals() })
 			a.moments.Add(moments.Moment{Moment: api.Moment{
-				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: endedJobs(&l), Failed: l.Failed,
+				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: countEnded(&l), Failed: l.Failed,
 				Queued: l.Queued, Running: l.Running,
 			}})
 		}
@@ -41,6 +41,6 @@ func (a *API) recentMoments() []api.Moment {
 	return out
 }
 
-func endedJobs(l *broker.Ledger) uint64 {
+func countEnded(l *broker.Ledger) uint64 {
 	return l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded
 }

@@ -135,8 +135,8 @@ func (s *steps) stepAt(number int64, rates *rates) *step {
 	return nil
 }
 
-// failedJobs returns how many jobs have failed in the latest n steps.
-func (s *steps) failedJobs(n int, rates *rates) (sum uint64) {
+// countFailed returns how many jobs have failed in the latest n steps.
+func (s *steps) countFailed(n int, rates *rates) (sum uint64) {
 	for i := range int64(n) {
 		if p := s.stepAt(s.currentNumber-i, rates); p != nil {
 			sum += uint64(p.failed)

@@ -39,7 +39,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 	for no := at.Unix()/60 - 59; no <= at.Unix()/60; no++ {
 		hour += short[no]
 	}
-	if got := rates.shortSteps.failedJobs(60, rates); got != hour {
+	if got := rates.shortSteps.countFailed(60, rates); got != hour {
 		t.Errorf("seed %d: %d failed in the last hour, want %d", seed, got, hour)
 	}
 	for _, v := range []struct {

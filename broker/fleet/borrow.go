@@ -35,7 +35,7 @@ type borrowSide struct {
 	reservedPlaces map[uint32]int
 	reservations   []*offer
 	expireAt       int64
-	// freeSupply is the result of freePlaces.
+	// freeSupply is the result of countFreePlaces.
 	freeSupply []broker.Supply
 }
 
@@ -180,9 +180,9 @@ func (m *Machine) reserve(bt *borrowedType, set uint32, n int) {
 	}
 }
 
-// freePlaces counts, up to limit, the places for a type that are reserved neither for
+// countFreePlaces counts, up to limit, the places for a type that are reserved neither for
 // this type nor for others that the same workers serve.
-func (m *Machine) freePlaces(bt *borrowedType, limit int) (n int) {
+func (m *Machine) countFreePlaces(bt *borrowedType, limit int) (n int) {
 	borrow := &m.borrow
 	if bt.placeLimit > 0 {
 		if m.now < bt.pauseUntil {
@@ -210,7 +210,7 @@ func (m *Machine) freePlaces(bt *borrowedType, limit int) (n int) {
 	return min(n, limit, allowed-bt.reservedPlaces)
 }
 
-// grantPlaces reserves n of the places that freePlaces found for a home.
+// grantPlaces reserves n of the places that countFreePlaces found for a home.
 func (m *Machine) grantPlaces(o *offer, n int) {
 	m.revoke(o)
 	o.grantedPlaces += n
@@ -368,7 +368,7 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 		bt.answerAt = bt.yieldUntil
 		return true
 	}
-	free := m.freePlaces(bt, need)
+	free := m.countFreePlaces(bt, need)
 	switch {
 	case free <= 0:
 		bt.answerAt = 0
@@ -536,13 +536,13 @@ func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 	for range min(len(borrow.openTypes), maxCompared/4) {
 		borrow.nextType = (borrow.nextType + 1) % len(borrow.openTypes)
 		other := borrow.openTypes[borrow.nextType]
-		betterOffer = betterOffer || other != bt && m.bestOffer(other).compare(offer) < 0 && m.freePlaces(other, 1) > 0
+		betterOffer = betterOffer || other != bt && m.bestOffer(other).compare(offer) < 0 && m.countFreePlaces(other, 1) > 0
 	}
 	if betterOffer {
 		borrow.mustCheckOffers = true
 		return false
 	}
-	if m.freePlaces(bt, 1) <= 0 {
+	if m.countFreePlaces(bt, 1) <= 0 {
 		return false
 	}
 	if offer != nil && borrow.freeSupply[len(borrow.freeSupply)-1].Set != 0 && borrow.yieldedTick != m.ticks {

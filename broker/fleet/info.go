@@ -100,7 +100,7 @@ func (m *Machine) reportLost(p *peer, why string) {
 // returned; if typ is not nil, it returns only those that had workers for that type.
 func (m *Machine) LostBrokers(typ []byte) (names []string) {
 	for name, lost := range m.lostPeers {
-		if typ == nil || lost.wants.places(typ) > 0 {
+		if typ == nil || lost.wants.placeCount(typ) > 0 {
 			names = append(names, name)
 		}
 	}
@@ -121,7 +121,7 @@ func (m *Machine) UpBrokers() (n int) {
 // BrokersWanting returns the names of other brokers that have idle workers for a type.
 func (m *Machine) BrokersWanting(typ []byte) (names []string) {
 	for _, p := range m.peersByName {
-		if p.hearsUs && !p.draining && p.wants.places(typ) > 0 {
+		if p.hearsUs && !p.draining && p.wants.placeCount(typ) > 0 {
 			names = append(names, p.name)
 		}
 	}

@@ -93,7 +93,7 @@ func (m *Machine) offerJobs(lt *lentType, demand broker.Demand) {
 		if !p.hearsUs || p.draining {
 			continue
 		}
-		if room := p.wants.places(lt.name); room > 0 {
+		if room := p.wants.placeCount(lt.name); room > 0 {
 			m.sendOffer(p, lt, demand)
 			if n++; n == maxBrokers {
 				break

@@ -33,8 +33,8 @@ func cloneAll(list [][]byte) (clones [][]byte) {
 	return clones
 }
 
-// places returns roughly for how many jobs of a type there is room.
-func (w *peerWants) places(typ []byte) int {
+// placeCount returns roughly for how many jobs of a type there is room.
+func (w *peerWants) placeCount(typ []byte) int {
 	if w.refusedTypes[string(typ)] {
 		return 0
 	}

@@ -171,7 +171,7 @@ func (o *oracle) configure(c *command) {
 			}
 			fallthrough
 		case setFair, pause:
-			added += o.addedTypes(c)
+			added += o.usedTypesDelta(c)
 		}
 	}
 	if o.exceedsTypeLimit(added) {
@@ -191,9 +191,9 @@ func (o *oracle) configure(c *command) {
 	}
 }
 
-// addedTypes returns +1 if a setting brings an unused type into use, and -1 if a type loses the
+// usedTypesDelta returns +1 if a setting brings an unused type into use, and -1 if a type loses the
 // setting that alone kept it in use.
-func (o *oracle) addedTypes(c *command) int {
+func (o *oracle) usedTypesDelta(c *command) int {
 	if !o.used(c.typ) {
 		return +1
 	}

@@ -279,14 +279,14 @@ func (r *appendRequest) firstID() job.ID {
 func (j *Journal) encode(r *appendRequest, date time.Time) {
 	more := 0
 	for _, b := range r.batches {
-		for at := 0; at < len(b.Lines); at += recordLines(b.Lines[at:]) {
+		for at := 0; at < len(b.Lines); at += countRecordLines(b.Lines[at:]) {
 			more++
 		}
 	}
 	var body []byte
 	for i, b := range r.batches {
 		for at := 0; at < len(b.Lines); {
-			n := recordLines(b.Lines[at:])
+			n := countRecordLines(b.Lines[at:])
 			body = body[:0]
 			for _, line := range b.Lines[at : at+n] {
 				body = append(append(body, line...), '\n')
@@ -300,8 +300,8 @@ func (j *Journal) encode(r *appendRequest, date time.Time) {
 	}
 }
 
-// recordLines returns how many of these lines the next record has: at least one.
-func recordLines(lines [][]byte) (n int) {
+// countRecordLines returns how many of these lines the next record has: at least one.
+func countRecordLines(lines [][]byte) (n int) {
 	for bytes := 0; n < len(lines) && n < maxLines; n++ {
 		if bytes += len(lines[n]) + 1; bytes > maxBytes && n > 0 {
 			break
@@ -310,14 +310,14 @@ func recordLines(lines [][]byte) (n int) {
 	return n
 }
 
-// ensureRoom makes sure that there is ensureRoom for size more bytes and a segment to which they can be
+// ensureRoom makes sure that there is room for size more bytes and a segment to which they can be
 // written.
 func (j *Journal) ensureRoom(size int64) error {
 	j.mu.Lock()
-	waits := j.bytes()
+	waiting := j.bytes()
 	j.mu.Unlock()
-	if j.opt.MaxBytes > 0 && waits+size > j.opt.MaxBytes {
-		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waits, j.opt.MaxBytes)
+	if j.opt.MaxBytes > 0 && waiting+size > j.opt.MaxBytes {
+		return fmt.Errorf("%w: %d bytes wait for a store; at most %d may", ErrFull, waiting, j.opt.MaxBytes)
 	}
 	if err := j.CheckSpace(size); err != nil && (!j.makeRoom() || j.CheckSpace(size) != nil) {
 		return err

@@ -23,7 +23,7 @@ func (t *tx) count(jobtype string) *Counts {
 	return c
 }
 
-// endedCount returns the count of jobs that endedCount with this code.
+// endedCount returns the count of jobs that ended with this code.
 func (c *Counts) endedCount(code string) *int64 {
 	switch job.StateOf(code) {
 	case job.Succeeded:
