@@ -290,8 +290,8 @@ func TestDrainedBacklogReturnsMemory(t *testing.T) {
 }
 
 // TestManyDeadlinesEndInSlices: when very many jobs are past their deadline and the timer is
-// late, neither a tick nor the join of a worker ends more than its share of them. None of them
-// is handed out; the one job that has no deadline is.
+// late, neither a tick nor the join of a worker ends more than its share of these jobs. None of
+// these jobs is handed out; the one job without a deadline is.
 func TestManyDeadlinesEndInSlices(t *testing.T) {
 	n := scaleDown(20_000, 2000)
 	b := New(Config{})

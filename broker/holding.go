@@ -188,7 +188,7 @@ func (b *Broker) countAgainstLimits(h *holding, rec uint32, j *job, n int) {
 
 // retireIfEmpty is called when a job has left its holding. If the holding is empty and can be found
 // again, it is kept for the next job. Of the holdings kept like this, the one that has been unused
-// longest is dropped first. None of them keeps its type in use.
+// longest is dropped first. A holding kept like this does not keep its type in use.
 func (b *Broker) retireIfEmpty(h *holding) {
 	switch {
 	case h.jobCount() > 0:

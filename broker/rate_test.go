@@ -77,7 +77,7 @@ func TestReleasesKeepToRate(t *testing.T) {
 				t.Fatalf("%d jobs started in 100 s", len(s.out))
 			}
 			// All jobs but the one that has just started are given back. 9 more may start
-			// beside that one.
+			// beside the running one.
 			if n := s.release(100*second, 109); n > 9 {
 				t.Errorf("%d jobs started at once when 109 old ones were given back", n)
 			}

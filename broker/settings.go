@@ -25,8 +25,8 @@ type BadSetting struct {
 	Reason        Reason
 }
 
-// Configure applies all settings before any job is handed out. If one of them must be refused,
-// Configure applies none and returns that one.
+// Configure applies all settings before any job is handed out. If a setting must be refused,
+// Configure applies none and returns the refused one.
 func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	b.begin(now)
 	if bad := b.check(s); bad != nil {

@@ -19,8 +19,8 @@ type jobType struct {
 	touched      bool   // the type is in Broker.touchedTypes
 	paused       bool
 	fair         bool // tenants take turns
-	// line holds the open held queues, and the queues that have ready jobs and are not parked;
-	// in a fair type, tenants stand for the latter. The best comes first. plainQueue has the
+	// line holds the open held queues, and the queues that have ready jobs and are not parked. In a
+	// fair type, tenants stand for the queues that are not parked. The best comes first. plainQueue has the
 	// jobs without groups.
 	line       container.Heap
 	plainQueue *queue

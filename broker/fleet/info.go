@@ -10,7 +10,7 @@ import (
 type Info struct {
 	Name  string
 	Epoch uint64
-	// NameTaken means that another broker has this name, so this one works alone.
+	// NameTaken means that another broker has this broker's name, so this broker works alone.
 	NameTaken bool
 	Stats     Stats
 	Peers     []PeerInfo
@@ -131,5 +131,5 @@ func (m *Machine) BrokersWanting(typ []byte) (names []string) {
 // OtherVersions returns the names of brokers that use another version.
 func (m *Machine) OtherVersions() []string { return slices.Sorted(maps.Keys(m.otherVersions)) }
 
-// NameTaken reports whether another broker has this one's name.
+// NameTaken reports whether another broker has this broker's name.
 func (m *Machine) NameTaken() bool { return m.nameTaken }

@@ -51,8 +51,8 @@ type borrower struct {
 	lastUsed    int64
 	listElement *list.Element
 	demandSent  int // how many waiting jobs its broker knows of
-	// isRetired reports that one of its runs has passed its timeout. Then it gets no more jobs;
-	// another borrower of the same broker and type gets them.
+	// isRetired reports that a run of the borrower has passed its timeout. A retired borrower gets
+	// no more jobs; another borrower of the same broker and type gets them.
 	isRetired, isDemandStale, isPaused bool
 	isRemoved                          bool // it is no longer in the core
 }

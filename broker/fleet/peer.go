@@ -82,7 +82,7 @@ func (m *Machine) addPeer(name string, epoch uint64) *peer {
 
 // mayBeGone reports whether p has been silent for so long that the machine should ask NATS whether
 // a broker still listens on p's subject. A broker whose connection broke gets time to reconnect,
-// and so do all brokers after this one was disconnected from NATS.
+// and so do all brokers after our own broker was disconnected from NATS.
 func (m *Machine) mayBeGone(p *peer) bool { return m.now-max(p.heardAt, m.connectedAt) >= probeAfter }
 
 // OnNoListener handles the report of NATS that nobody listens on the subject of the broker with

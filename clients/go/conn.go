@@ -215,7 +215,7 @@ func (c *conn) sendHello(then func(error)) {
 }
 
 // send sends a request. If the connection has failed, but run has not ended its requests yet, run
-// ends this one, too. Here and below, mu must be held unless the comment says otherwise.
+// ends the new request, too. Here and below, mu must be held unless the comment says otherwise.
 func (c *conn) send(frame []byte, r request) {
 	c.hasUnconfirmed = r.noAck && (c.hasUnconfirmed || r.job.isDetached)
 	c.requests.push(r)

@@ -449,9 +449,9 @@ type Health struct {
 	Away  bool
 	Why   string
 	Since time.Time
-	// NameTaken reports that another broker has this one's name.
+	// NameTaken reports that another broker has this broker's name.
 	NameTaken bool
-	// UpBrokers is the number of other brokers to which this one may lend jobs.
+	// UpBrokers is the number of other brokers to which this broker may lend jobs.
 	UpBrokers int
 	// LostBrokers are brokers that were lost in the last ten minutes, OtherVersions those that
 	// use another version.

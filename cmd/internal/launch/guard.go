@@ -48,7 +48,7 @@ func Main() {
 
 // runGuard runs a guard's process.
 func runGuard(owner string, grace time.Duration) {
-	// The name of the process is that of its first thread, which need not be this one.
+	// The name of the process is that of its first thread, which need not be the current one.
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
 	// A signal to the whole group or control group of the program reaches the guard, too. It must
 	// survive, to give the program time to end.

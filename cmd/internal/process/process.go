@@ -47,8 +47,8 @@ func hasOwnBootClock() bool {
 	return false
 }
 
-// IsGone reports whether the process has certainly ended. A process that this one cannot see may
-// still live.
+// IsGone reports whether the process has certainly ended. A process that our own process
+// cannot see may still live.
 func (p Process) IsGone() bool {
 	self := Self()
 	if p.Boot == "" || p.Boot != self.Boot || p.PIDNamespace == "" || p.PIDNamespace != self.PIDNamespace || p.PID <= 0 {

@@ -283,7 +283,7 @@ func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 }
 
 // TestPrioritiesOfUnevenTargets: a target with few rows leaves its share of a page to another one. The
-// best of the first rows of that one are taken, each of them once.
+// best of the first rows of that other target are taken, each row once.
 func TestPrioritiesOfUnevenTargets(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs ADD priority bigint unsigned DEFAULT 0")

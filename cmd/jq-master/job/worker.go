@@ -31,7 +31,7 @@ type Caller struct {
 	Owner string
 }
 
-// IsOwnedBy reports, in constant time, whether the owner of the worker is this one.
+// IsOwnedBy reports, in constant time, whether owner owns the worker.
 func (w *Worker) IsOwnedBy(owner string) bool {
 	return subtle.ConstantTimeCompare([]byte(w.Owner), []byte(owner)) == 1
 }

@@ -61,7 +61,7 @@ type Page struct {
 type Detail struct {
 	Job       *job.Job
 	HasResult bool
-	// Position is the number of jobs that are handed out before this one, or -1 if this one does
+	// Position is the number of jobs that are handed out before this job, or -1 if this job does
 	// not wait. Unless PositionExact is set, there may be more such jobs.
 	Position      int
 	PositionExact bool

@@ -24,7 +24,7 @@ type selector struct {
 }
 
 // constraint sets rules for groups at the broker, and counts the jobs in them. Its selector never
-// changes: to change it, a new constraint replaces this one.
+// changes: a new constraint replaces a constraint whose selector is to change.
 type constraint struct {
 	job.Constraint
 	selector

@@ -207,7 +207,7 @@ func (r *reader) appendList(open byte, depth int, items *[]int) *job.Fault {
 // another value, specialValue replaces it by that value. The value of the pair begins at index
 // valueStart in r.out, and at index textStart in the text. If it is the array of a $map, pairs says
 // where its items begin: searching for them would take long, and would be repeated for each map
-// around this one.
+// around that map.
 func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *job.Fault {
 	k, v := Value(r.out[start+1:valueStart]), Value(r.out[valueStart:])
 	key, out := string(k.Bytes()), r.out[:start]

@@ -83,7 +83,7 @@ func (e *Engine) IsUnhandled(jobtype string) bool {
 	return handled != nil && !handled(jobtype)
 }
 
-// nextFailed returns the jobtype that gets a job for each abandoned job of this one, or "".
+// nextFailed returns the jobtype that gets a job for each abandoned job of jobtype, or "".
 func (h *handlers) nextFailed(jobtype string) string {
 	handler := h.newest(jobtype)
 	if handler == nil || handler.Options.NextFailed == "" {

@@ -24,7 +24,7 @@ func LoadLaneNotes(dir string) (notes []LaneNote, save func([]LaneNote) error, e
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, err
 	}
-	// replace needs a second file beside this one. Both are created now, while the disk has room.
+	// replace needs a second file beside the notes. Both files are created now, while the disk has room.
 	if errors.Is(err, os.ErrNotExist) {
 		_ = replace(path, []LaneNote{})
 	}

@@ -170,8 +170,8 @@ func (j *Journal) nextGroup() (group []*appendRequest) {
 	return group
 }
 
-// commit makes a group's lines durable. After an error none of them is accepted. If the
-// disk is full, and room can be made, it is tried once more.
+// commit makes a group's lines durable. After an error none of the lines is accepted. If the
+// disk is full, and room can be made, commit tries once more.
 func (j *Journal) commit(group []*appendRequest) error {
 	err := j.commitOnce(group)
 	if errors.Is(err, ErrNoSpace) && j.makeRoom() {
