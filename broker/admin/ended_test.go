@@ -82,7 +82,7 @@ func TestEndedJobsAreListed(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/v1/jobs?state=ended&outcome=lost": "outcome must be one of answered, failed, cancelled, expired, discarded", "/v1/jobs?state=ended&since=yesterday": "since must be",
-		"/v1/jobs?outcome=failed": "outcome is for ended jobs", "/v1/jobs?state=ended&older=1": "older is not for ended jobs", "/v1/jobs?state=ended&limit=1001": "limit must be",
+		"/v1/jobs?outcome=failed": "outcome needs state=ended", "/v1/jobs?state=ended&older=1": "older is not for ended jobs", "/v1/jobs?state=ended&limit=1001": "limit must be",
 	} {
 		if x := w.call("GET", path, "", 400); !strings.Contains(x["reason"].(string), want) {
 			t.Errorf("%s: %v, want %q", path, x, want)

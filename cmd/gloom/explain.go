@@ -21,9 +21,10 @@ func newExplain(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Explain why a job is not running",
-		Long: `Show a job's state and since when, its place in line, what it waits for, its runs
-and age, its submitter and its worker. For a job that has ended, show its history, if the broker still remembers it (--history of gloomd);
-for a failed job that is kept, also show its body.`,
+		Long: `Show a job's state and since when, its place in line, what it waits for, its
+runs and age, its submitter and its worker. For a job that has ended, show its
+history, if the broker still remembers it (--history of gloomd); for a failed
+job that is kept, also show its body.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactArgs("an id"), ValidArgsFunction: t.completeID,
