@@ -47,21 +47,21 @@ func (m *machine) cancelNow(r *record, reply func(error)) {
 	j := r.nextState()
 	j.State, j.Finished, j.Deadline = job.Cancelled, m.wallTime, 0
 	forget := m.wallTime + toMillis(m.KeepEnded)
-	u := r.currentRun()
-	if u != nil {
+	run := r.currentRun()
+	if run != nil {
 		addAttempt(j, &job.Attempt{Message: "cancelled while it ran", Cancelled: true})
 	}
 	m.write(opCancel, r, j, forget, 0, func() {
 		m.ledger.Cancelled++
-		if u != nil {
-			w := u.worker
+		if run != nil {
+			w := run.worker
 			if w.cancelUntil == nil {
 				w.cancelUntil = make(map[job.ID]int64)
 			}
-			w.cancelUntil[r.ID] = u.deadline
-			m.leaveRun(r, u, nil)
+			w.cancelUntil[r.ID] = run.deadline
+			m.leaveRun(r, run, nil)
 			m.addEnded(r, forget, 0)
-			m.replyAll(u.replies, notAssigned)
+			m.replyAll(run.replies, notAssigned)
 		} else {
 			m.addEnded(r, forget, 0)
 			m.withdraw(r)

@@ -265,10 +265,10 @@ func (m *machine) submit(r *record, age time.Duration) {
 		s.argument = r.Argument
 	}
 	s.delay = m.remainingWait(r)
-	if u := r.currentRun(); u != nil {
-		u.onlyThisWorker = true
+	if run := r.currentRun(); run != nil {
+		run.onlyThisWorker = true
 		// The broker makes no retries: if the worker is lost, no other worker serves this type.
-		s.typ, s.priority, s.groups, s.delay, s.retries = m.ownType(u.worker), topPriority, nil, 0, 0
+		s.typ, s.priority, s.groups, s.delay, s.retries = m.ownType(run.worker), topPriority, nil, 0, 0
 		if r.constraints != nil {
 			s.groups = m.limitGroups(r.constraints.runningGroups)
 		}

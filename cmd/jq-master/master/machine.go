@@ -530,14 +530,14 @@ func (m *machine) runWaiting(r *record) {
 // addOnIdle makes f run when the current transition has been written.
 func (r *record) addOnIdle(f func()) { p := r.ensureRunInfo(); p.onIdle = append(p.onIdle, f) }
 
-// whenIdle calls f once no transition of the job is being written, provided that u is then its run.
-func (m *machine) whenIdle(r *record, u *run, f func()) {
+// whenIdle calls f once no transition of the job is being written, provided that run is then its run.
+func (m *machine) whenIdle(r *record, run *run, f func()) {
 	switch {
-	case r.currentRun() != u:
+	case r.currentRun() != run:
 	case r.op == opNone:
 		f()
 	default:
-		r.addOnIdle(func() { m.whenIdle(r, u, f) })
+		r.addOnIdle(func() { m.whenIdle(r, run, f) })
 	}
 }
 

@@ -438,8 +438,8 @@ func TestSlowStart(t *testing.T) {
 		w.pass(slow)
 		w.store.away = false
 		w.store.flush()
-		if u := r.currentRun(); u == nil || u.deadline-m.now != 3000+toMillis(m.TimeoutGrace) {
-			t.Fatalf("the start took %v: the run is %+v at %d", slow, u, m.now)
+		if run := r.currentRun(); run == nil || run.deadline-m.now != 3000+toMillis(m.TimeoutGrace) {
+			t.Fatalf("the start took %v: the run is %+v at %d", slow, run, m.now)
 		}
 		k.Heartbeat, k.lastSeen = true, m.now
 		w.step(m, func() { m.onStoreChange(store.ErrAway) })

@@ -86,12 +86,12 @@ func (m *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	m.updateServing(w)
 	var jobs []job.Handout
 	for i, r := range p.records {
-		switch u := p.runs[i]; {
-		case r.currentRun() != u: // the run ended before the request did
+		switch run := p.runs[i]; {
+		case r.currentRun() != run: // the run ended before the request did
 		case taken:
 			jobs = append(jobs, p.jobs[i])
 		default:
-			m.whenIdle(r, u, func() { m.undoRun(r) })
+			m.whenIdle(r, run, func() { m.undoRun(r) })
 		}
 	}
 	return jobs

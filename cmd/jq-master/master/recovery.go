@@ -23,15 +23,15 @@ func (m *machine) load(j *job.Job, forgetAt, dropAt int64) {
 			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, lastSeen: m.now, runs: make(map[*record]struct{})}
 			m.workers[j.Worker] = w
 		}
-		u := &run{worker: w, stateBefore: job.Queued, delivered: true, deadline: m.now + missedHeartbeats*toMillis(m.Heartbeat)}
+		run := &run{worker: w, stateBefore: job.Queued, delivered: true, deadline: m.now + missedHeartbeats*toMillis(m.Heartbeat)}
 		whole := toMillis(j.Timeout.Duration() + m.TimeoutGrace) // no run may last longer, even if a clock was set
-		u.deadline = max(u.deadline, min(m.monoAt(j.Deadline), m.now+whole))
+		run.deadline = max(run.deadline, min(m.monoAt(j.Deadline), m.now+whole))
 		if j.Retries > 0 {
-			u.stateBefore = job.Retrying
+			run.stateBefore = job.Retrying
 		}
-		r.ensureRunInfo().run = u
+		r.ensureRunInfo().run = run
 		w.runs[r] = struct{}{}
-		m.timers.set(r, u.deadline)
+		m.timers.set(r, run.deadline)
 	case job.Done:
 		m.ledger.Done++
 	case job.Failed:
@@ -88,8 +88,8 @@ func (m *machine) forgetSubmissions() {
 	for _, p := range m.bySeq {
 		if r := p.rec; r != nil {
 			r.submitted, r.tooLong = false, false
-			if u := r.currentRun(); u != nil {
-				u.brokerJob = nil
+			if run := r.currentRun(); run != nil {
+				run.brokerJob = nil
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func (m *machine) restoreRuns() {
 	left := 0
 	for _, w := range m.workers {
 		for r := range w.runs {
-			if u := r.runInfo.run; u.onlyThisWorker && u.brokerJob == nil {
+			if run := r.runInfo.run; run.onlyThisWorker && run.brokerJob == nil {
 				left++
 			}
 		}
@@ -309,8 +309,8 @@ func (m *machine) recordAttempt(r *record, o *job.Outcome) {
 	j.State, j.Worker, j.Started, j.Finished = job.Running, job.ID{}, m.wallTime, 0
 	j.Attempt++
 	j.Deadline = m.wallTime + toMillis(m.TimeoutGrace)
-	u := &run{worker: m.gloomWorker, stateBefore: r.State, deadline: never, delivered: true}
-	r.ensureRunInfo().run = u
+	run := &run{worker: m.gloomWorker, stateBefore: r.State, deadline: never, delivered: true}
+	r.ensureRunInfo().run = run
 	m.write(opStart, r, j, 0, 0, func() { m.end(r, o, true) })
 	m.replaceJob(r, j)
 	m.ledger.HandedOut++

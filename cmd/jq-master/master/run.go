@@ -21,10 +21,10 @@ func (m *machine) onHandout(worker, id job.ID, alreadyRuns bool, h brokerJob) {
 		m.runAfterStep(h.end)
 		return
 	case r.State == job.Running:
-		if u := r.runInfo.run; !alreadyRuns {
+		if run := r.runInfo.run; !alreadyRuns {
 			m.giveBack(h, resubmitPause)
-		} else if u.brokerJob == nil && u.onlyThisWorker && u.worker == w {
-			u.brokerJob = h
+		} else if run.brokerJob == nil && run.onlyThisWorker && run.worker == w {
+			run.brokerJob = h
 		} else {
 			m.runAfterStep(h.end)
 		}
@@ -62,67 +62,67 @@ func (m *machine) start(r *record, w *worker, h brokerJob) {
 	j.Worker, j.Started, j.Finished = w.ID, m.wallTime, 0
 	length := toMillis(r.Timeout.Duration() + m.TimeoutGrace)
 	j.Deadline = m.wallTime + length
-	u := &run{worker: w, brokerJob: h, handedAt: m.monotonic, startedAt: m.now, deadline: m.now + length, stateBefore: before}
-	r.ensureRunInfo().run = u
-	m.write(opStart, r, j, 0, 0, func() { m.handToWorker(r, u) })
+	run := &run{worker: w, brokerJob: h, handedAt: m.monotonic, startedAt: m.now, deadline: m.now + length, stateBefore: before}
+	r.ensureRunInfo().run = run
+	m.write(opStart, r, j, 0, 0, func() { m.handToWorker(r, run) })
 	m.replaceJob(r, j)
 	m.ledger.HandedOut++
 	m.metrics.waitSeconds.add(float64(m.wallTime-max(r.Enqueued, r.Due)) / 1000)
 	w.runs[r] = struct{}{}
 	if w.Pulls() {
-		u.puller = w.reserve()
+		run.puller = w.reserve()
 	}
-	m.timers.set(r, u.deadline)
+	m.timers.set(r, run.deadline)
 }
 
 // handToWorker gives the job to its worker, unless the worker may no longer get it.
-func (m *machine) handToWorker(r *record, u *run) {
-	if m.now > u.startedAt { // the time that the store took does not count towards the timeout
-		u.deadline += m.now - u.startedAt
-		m.timers.set(r, u.deadline)
+func (m *machine) handToWorker(r *record, run *run) {
+	if m.now > run.startedAt { // the time that the store took does not count towards the timeout
+		run.deadline += m.now - run.startedAt
+		m.timers.set(r, run.deadline)
 	}
-	if w := u.worker; !w.available(m) || !w.Pulls() && m.now < w.pausedUntil {
-		if u.puller != nil {
-			u.puller.onNotDelivered(m)
+	if w := run.worker; !w.available(m) || !w.Pulls() && m.now < w.pausedUntil {
+		if run.puller != nil {
+			run.puller.onNotDelivered(m)
 		}
 		m.undoRun(r)
 		return
 	}
-	h := &job.Handout{Job: r.Job, Deadline: m.wallAt(u.deadline - toMillis(m.TimeoutGrace))}
-	if u.worker.Pulls() {
-		if u.delivered = u.puller.deliver(m, h); !u.delivered {
+	h := &job.Handout{Job: r.Job, Deadline: m.wallAt(run.deadline - toMillis(m.TimeoutGrace))}
+	if run.worker.Pulls() {
+		if run.delivered = run.puller.deliver(m, h); !run.delivered {
 			m.undoRun(r)
 		}
 		return
 	}
-	u.delivered = true
-	w := &u.worker.Worker
+	run.delivered = true
+	w := &run.worker.Worker
 	m.runAfterStep(func() {
-		m.env.push.Push(w, h, func(a Answer) { m.env.run(func() { m.onPushAnswer(r, u, h.Attempt, a) }) })
+		m.env.push.Push(w, h, func(a Answer) { m.env.run(func() { m.onPushAnswer(r, run, h.Attempt, a) }) })
 	})
 }
 
 // undoRun undoes a run: the job keeps its place, and its attempt does not count.
 func (m *machine) undoRun(r *record) {
-	u := r.runInfo.run
+	run := r.runInfo.run
 	j := r.nextState()
-	j.State, j.Attempt, j.Deadline, j.Started = u.stateBefore, r.Attempt-1, 0, 0
+	j.State, j.Attempt, j.Deadline, j.Started = run.stateBefore, r.Attempt-1, 0, 0
 	m.ledger.Released++
 	m.write(opRelease, r, j, 0, 0, func() {
-		m.leaveRun(r, u, func(h brokerJob) { h.release(0) })
-		m.replyAll(u.replies, notAssigned)
+		m.leaveRun(r, run, func(h brokerJob) { h.release(0) })
+		m.replyAll(run.replies, notAssigned)
 	})
 }
 
 // leaveRun removes the run from its worker, and calls answer to answer the broker's hand-out. A nil
 // answer means that the job has ended.
-func (m *machine) leaveRun(r *record, u *run, answer func(brokerJob)) {
+func (m *machine) leaveRun(r *record, run *run, answer func(brokerJob)) {
 	r.runInfo.run = nil
 	m.timers.remove(r)
-	delete(u.worker.runs, r)
-	switch h := u.brokerJob; {
+	delete(run.worker.runs, r)
+	switch h := run.brokerJob; {
 	case h != nil:
-		if answer == nil || u.onlyThisWorker {
+		if answer == nil || run.onlyThisWorker {
 			r.submitted = false
 			m.runAfterStep(h.end)
 			if answer != nil {
@@ -130,7 +130,7 @@ func (m *machine) leaveRun(r *record, u *run, answer func(brokerJob)) {
 			}
 			break
 		}
-		if r.submitted && m.monotonic-u.handedAt < toMillis(r.Timeout.Duration()+m.TimeoutGrace+brokerGrace/2) {
+		if r.submitted && m.monotonic-run.handedAt < toMillis(r.Timeout.Duration()+m.TimeoutGrace+brokerGrace/2) {
 			m.runAfterStep(func() { answer(h) })
 			if r.stale {
 				m.regroup(r)
@@ -151,20 +151,20 @@ func (m *machine) leaveRun(r *record, u *run, answer func(brokerJob)) {
 		}
 	}
 	r.stale = false
-	m.updateServing(u.worker)
-	m.dismiss(u.worker)
+	m.updateServing(run.worker)
+	m.dismiss(run.worker)
 }
 
 // onPushAnswer is called with the outcome of a push.
-func (m *machine) onPushAnswer(r *record, u *run, attempt int32, a Answer) {
-	w := u.worker
-	current := r.runInfo != nil && r.runInfo.run == u && r.Attempt == attempt
+func (m *machine) onPushAnswer(r *record, run *run, attempt int32, a Answer) {
+	w := run.worker
+	current := r.runInfo != nil && r.runInfo.run == run && r.Attempt == attempt
 	if current && r.op != opNone {
 		if a.Kind == AnswerTaken {
 			m.markReachable(w)
 			return
 		}
-		r.addOnIdle(func() { m.onPushAnswer(r, u, attempt, a) })
+		r.addOnIdle(func() { m.onPushAnswer(r, run, attempt, a) })
 		return
 	}
 	m.metrics.pushes[a.Kind]++
@@ -202,23 +202,23 @@ func (m *machine) report(w *worker, p *Report, answer reply) {
 		answer(job.Refuse(job.UnknownJob, "", "there is no job %v", p.Job))
 		return
 	}
-	u := r.currentRun()
-	mine := u != nil && u.worker == w && (p.Attempt == 0 || p.Attempt == r.Attempt)
+	run := r.currentRun()
+	mine := run != nil && run.worker == w && (p.Attempt == 0 || p.Attempt == r.Attempt)
 	switch {
-	case mine && u.ended:
-		u.replies = append(u.replies, answer)
-	case mine && u.delivered && r.op == opNone:
+	case mine && run.ended:
+		run.replies = append(run.replies, answer)
+	case mine && run.delivered && r.op == opNone:
 		if err := m.checkResultRoom(r, &p.Outcome); err != nil {
 			// The worker reports again, and the run must not end before that.
-			u.deadline = max(u.deadline, m.now+missedHeartbeats*toMillis(m.Heartbeat))
-			m.timers.set(r, u.deadline)
+			run.deadline = max(run.deadline, m.now+missedHeartbeats*toMillis(m.Heartbeat))
+			m.timers.set(r, run.deadline)
 			answer(err)
 			return
 		}
-		u.ended = true
-		u.replies = append(u.replies, answer)
+		run.ended = true
+		run.replies = append(run.replies, answer)
 		m.end(r, &p.Outcome, true)
-	case mine && (u.delivered || r.op == opCancel || r.op == opRelease), u == nil && r.op != opNone:
+	case mine && (run.delivered || r.op == opCancel || r.op == opRelease), run == nil && r.op != opNone:
 		r.addOnIdle(func() { m.report(w, p, answer) })
 	case m.hasReported(r, w.ID, p.Attempt):
 		answer(nil)
@@ -253,7 +253,7 @@ func (m *machine) fail(r *record, reason job.Reason, message string) {
 
 // end writes how a run has ended. Then the job has ended, or waits for a retry.
 func (m *machine) end(r *record, o *job.Outcome, reported bool) {
-	u := r.runInfo.run
+	run := r.runInfo.run
 	o = m.limitOutcome(o)
 	if len(o.Error) > 0 && m.usedBytes()+int64(len(o.Error)) > m.MaxBytes {
 		o.Error = nil
@@ -266,7 +266,7 @@ func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 	if !o.Success {
 		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
 		if o.Retry && r.Retries < r.MaxRetry {
-			m.retry(r, u, j)
+			m.retry(r, run, j)
 			return
 		}
 		j.State = job.Failed
@@ -290,7 +290,7 @@ func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 	}
 	m.write(opEnd, r, j, forgetAt, dropAt, func() {
 		m.resultBytesPending -= arriving
-		m.leaveRun(r, u, nil)
+		m.leaveRun(r, run, nil)
 		m.addEnded(r, forgetAt, dropAt)
 		if r.State == job.Done {
 			m.ledger.Done++
@@ -298,7 +298,7 @@ func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 			m.ledger.Failed++
 		}
 		m.expire()
-		m.replyAll(u.replies, nil)
+		m.replyAll(run.replies, nil)
 	})
 }
 
@@ -308,7 +308,7 @@ const noRoom = " [its error is left out: max-bytes is reached]"
 var nilValue = []byte{0xc0}
 
 // retry lets a failed job wait for its backoff.
-func (m *machine) retry(r *record, u *run, j *job.Job) {
+func (m *machine) retry(r *record, run *run, j *job.Job) {
 	j.State = job.Retrying
 	j.Retries++
 	d := m.backoff(int(j.Retries))
@@ -316,8 +316,8 @@ func (m *machine) retry(r *record, u *run, j *job.Job) {
 	m.write(opEnd, r, j, 0, 0, func() {
 		m.ledger.Retries++
 		left := m.remainingWait(r)
-		m.leaveRun(r, u, func(h brokerJob) { h.retry(left) })
-		m.replyAll(u.replies, nil)
+		m.leaveRun(r, run, func(h brokerJob) { h.retry(left) })
+		m.replyAll(run.replies, nil)
 	})
 }
 

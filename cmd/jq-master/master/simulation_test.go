@@ -177,8 +177,8 @@ func (w *simulation) check() {
 		if r.State.Ended() && r.op != opForget && r.runInfo.dropAt == 0 {
 			spent += r.size()
 		}
-		if u := r.currentRun(); u != nil {
-			running[u.worker]++
+		if run := r.currentRun(); run != nil {
+			running[run.worker]++
 			if r.State != job.Running {
 				w.fatalf("job %v is %v and has a run", r.ID, r.State)
 			}
