@@ -138,7 +138,11 @@ func (a *Address) Listen() (net.Listener, error) {
 	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
-	return lc.Listen(context.Background(), a.network, a.addr)
+	ln, err := lc.Listen(context.Background(), a.network, a.addr)
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		err = errno // without the address, which the caller names
+	}
+	return ln, err
 }
 
 // ListenUnix listens on a socket that only the same user can reach. It replaces an existing

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -97,10 +96,16 @@ func (t *Tokens) Load() error {
 	}
 	g, err := t.parse(data)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path.Clean(t.File), err)
+		return fmt.Errorf("%s: %w", t.File, err)
 	}
 	t.grants.Store(&g)
 	return nil
+}
+
+// OptionError returns an error of Reload as one of the option --token-file.
+func (t *Tokens) OptionError(err error) error {
+	reason := strings.TrimPrefix(err.Error(), "open ")
+	return &OptionError{"token-file", t.File, strings.TrimPrefix(reason, t.File+": ")}
 }
 
 // Reload reads tokens and, unless c is nil, certificates, for the first time or again. If

@@ -83,7 +83,7 @@ func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	s.tokens.File, s.tokens.Scopes, s.tokens.AllowTypes = opt.TokenFile, scopeNames, true
 	s.tokens.UntypedScopes = adminScope | watchScope
 	if err := guard.Reload(&s.tokens, nil, log); err != nil {
-		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
+		return nil, s.tokens.OptionError(err)
 	}
 	var err error
 	if s.certs, err = s.options.LoadCertificates(log); err != nil {

@@ -92,6 +92,7 @@ func lookupEnv(name string) (string, bool) {
 // resolve sets the options of the connection that no flag has set.
 func (c *connection) resolve(f *pflag.FlagSet) error {
 	s := cli.Settings{EnvPrefix: "GLOOM_", Names: []string{"context"}, Lookup: lookupEnv}
+	cli.WarnMisspelt(os.Stderr, "gloom", s.EnvPrefix, slices.Concat(s.Names, connectionOptions, []string{"client-token-file", "client-cert", "client-key"}))
 	if err := s.Apply(f); err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (c *connection) readToken(f *pflag.FlagSet) error {
 	}
 	data, err := os.ReadFile(c.tokenFile)
 	if err != nil {
-		return cli.Usagef("--token-file: %w", err)
+		return cli.Usagef("--token-file %s", strings.TrimPrefix(err.Error(), "open "))
 	}
 	token := string(bytes.TrimSpace(data))
 	if token == "" || strings.ContainsAny(token, " \t\n") {

@@ -124,6 +124,7 @@ func Prepare(root *cobra.Command) {
 	_, after, _ := strings.Cut(flags, "{{if .HasHelpSubCommands}}")
 	usage := before + "\n\n{{ownFlags .}}{{end}}{{with topicLines .}}\n\n{{.}}{{end}}{{if .HasHelpSubCommands}}" + after
 	usage = strings.Replace(usage, "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
+	usage = strings.ReplaceAll(usage, "[command]", "COMMAND")
 	// An alias is for those who guess it.
 	usage = regexp.MustCompile(`(?s){{if gt \(len \.Aliases\) 0}}.*?{{end}}`).ReplaceAllString(usage, "")
 	root.SetUsageTemplate(usage)
@@ -175,7 +176,7 @@ func completeTopic(commands cobra.CompletionFunc) cobra.CompletionFunc {
 
 // unknownCommand suggests a command, a command with name as its argument, or one of the other names.
 func unknownCommand(in *cobra.Command, name string, names ...string) error {
-	f := Usagef("unknown command %q", strings.TrimSpace(in.CommandPath()+" "+name))
+	f := Usagef("unknown command %q", strings.TrimPrefix(in.CommandPath()+" "+name, in.Root().Name()+" "))
 	for _, c := range in.Commands() {
 		if slices.Contains(c.ValidArgs, name) {
 			return f.SetHint("did you mean %s %s?", c.CommandPath(), name)
@@ -202,6 +203,9 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 		return unknownCommand(cmd, args[0])
 	default:
 		f = Usagef("unexpected argument %q", args[len(args)-1])
+		if hint := addressHint(cmd); hint != "" && strings.ContainsAny(args[len(args)-1], "0123456789") {
+			return f.SetHint("%s", hint)
+		}
 	}
 	return f.SetHint("%s", cmd.UseLine())
 }
@@ -216,10 +220,28 @@ func flagError(cmd *cobra.Command, err error) error {
 		if suggestion := Suggest(notExist.GetSpecifiedName(), names); suggestion != "" {
 			return Usagef("%w", err).SetHint("did you mean --%s?", suggestion)
 		}
+		if hint := addressHint(cmd); hint != "" && slices.Contains([]string{"port", "host", "listen", "bind", "addr", "address"}, notExist.GetSpecifiedName()) {
+			return Usagef("%w", err).SetHint("%s", hint)
+		}
 	case errors.As(err, &value):
 		err = invalidValue(value.GetFlag(), value.GetValue(), value.Unwrap(), "")
 	}
-	return Usagef("%w", err).SetHint("%s --help shows the options", cmd.CommandPath())
+	return Usagef("%w", err).SetHint("%s --help lists the options with their defaults", cmd.CommandPath())
+}
+
+// addressHint names the flags that set addresses; it returns "" for a command with at most one.
+func addressHint(cmd *cobra.Command) string {
+	var flags []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.HasSuffix(f.Name, "-addr") {
+			flags = append(flags, "--"+f.Name)
+		}
+	})
+	last := len(flags) - 1
+	if last < 1 {
+		return ""
+	}
+	return strings.Join(flags[:last], ", ") + " and " + flags[last] + " set the addresses"
 }
 
 // Suggest returns the name that is most likely meant, or "" if none is near: one that begins with

@@ -48,6 +48,7 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 		if check {
 			return nil // the running daemon does not use a changed file yet
 		}
+		WarnMisspelt(cmd.ErrOrStderr(), cmd.Name(), d.EnvPrefix, append(set.Names, "config"))
 		return d.explain(cmd, d.Validate())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -70,7 +71,7 @@ func (d Daemon) explain(cmd *cobra.Command, err error) error {
 		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[sourceAnnotation]) > 0 {
 			return Usagef("%w (from %s)", err, fl.Annotations[sourceAnnotation][0]).SetHint(namesHint, EnvVariable(d.EnvPrefix, about.Option()), about.Option())
 		}
-		return Usagef("%w", err).SetHint("%s --help lists all options with their defaults", cmd.Name())
+		return Usagef("%w", err).SetHint("%s --help lists the options with their defaults", cmd.Name())
 	case errors.Is(err, syscall.EADDRINUSE):
 		return Failf(ExitFailed, "%w", err).SetHint("another program has this address, perhaps another %s: ss -ltnp shows which one", cmd.Name())
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

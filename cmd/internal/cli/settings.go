@@ -2,7 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,6 +42,25 @@ func EnvVariable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
+// othersOptions are the options that one program has in the environment with the prefix GLOOM_, and that
+// another one would take for its own, misspelt.
+var othersOptions = []string{"token", "token-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-client-ca", "context", "config"}
+
+// WarnMisspelt warns of variables in the environment that are nearly the name of an option.
+func WarnMisspelt(stderr io.Writer, program, prefix string, options []string) {
+	for _, entry := range os.Environ() {
+		variable, value, _ := strings.Cut(entry, "=")
+		rest, ours := strings.CutPrefix(variable, prefix)
+		name := strings.ToLower(strings.ReplaceAll(rest, "_", "-"))
+		if !ours || value == "" || slices.Contains(options, name) || slices.Contains(othersOptions, name) {
+			continue
+		}
+		if near := Suggest(name, options); near != "" {
+			fmt.Fprintf(stderr, "%s: %s is not a variable of Gloom; did you mean %s?\n", program, CleanText(variable), EnvVariable(prefix, near))
+		}
+	}
+}
+
 // sourceAnnotation marks the flags that Apply has set, with their source.
 const sourceAnnotation = "given"
 
@@ -50,7 +71,7 @@ func IsSet(f *pflag.FlagSet, option string) bool {
 	return ok || fl.Changed
 }
 
-const namesHint = "%s is also --%s; --help lists all options with their defaults"
+const namesHint = "%s is also --%s; --help lists the options with their defaults"
 
 // Apply sets the flags that neither the command line nor an earlier call has set. It returns an
 // *OptionError or a *FileError, in a usage Fault.

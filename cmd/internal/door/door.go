@@ -103,7 +103,7 @@ type Door struct {
 func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Door, error) {
 	d := newDoor(opt, "--max-conns", log, typed, scopes)
 	if err := guard.Reload(&d.tokens, nil, log); err != nil {
-		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
+		return nil, d.tokens.OptionError(err)
 	}
 	var err error
 	if d.certs, err = d.options.LoadCertificates(log); err != nil {
