@@ -63,14 +63,14 @@ func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 			}
 			s, w := b.AddSubmitter(), b.AddWorker()
 			b.Join(0, w, &broker.JoinRequest{Types: bytesOfNames("t"), Prefetch: 2 * groups})
-			run := 0
+			handedOut := 0
 			for i := range max(c.groups, 50) {
-				run += countJobs(b.Submit(0, s, &broker.Submission{
+				handedOut += countJobs(b.Submit(0, s, &broker.Submission{
 					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: bytesOfNames(fmt.Sprint("g-", i%c.groups)), NoAck: true,
 				}))
 			}
-			if run != c.run {
-				t.Fatalf("before, %d jobs run, want %d", run, c.run)
+			if handedOut != c.run {
+				t.Fatalf("before, %d jobs run, want %d", handedOut, c.run)
 			}
 			fx, err := b.Configure(0, &c.after)
 			if err != nil {

@@ -57,7 +57,7 @@ type world struct {
 	events      events
 	eventNumber uint64
 	nodes       []*node
-	cuts        map[[2]int]int64 // the time of the cut
+	cutAt       map[[2]int]int64 // by sender and receiver
 	loss        float64
 	noFaults    bool
 	isFinishing bool // no new jobs or faults
@@ -133,7 +133,7 @@ type job struct {
 var types = []string{`"a"`, `"b"`, `"mail-1"`, `"mail-2"`}
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cuts: map[[2]int]int64{}, noFaults: seed%4 == 0}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cutAt: map[[2]int]int64{}, noFaults: seed%4 == 0}
 	for i := range 3 + w.rng.IntN(3) {
 		x := &node{world: w, number: i}
 		w.nodes = append(w.nodes, x)
@@ -214,7 +214,7 @@ func (x *node) flushSoon() {
 func (x *node) send(y *node, data []byte) {
 	times := 1
 	switch {
-	case x.cuts[[2]int{x.number, y.number}] != 0 || x.rng.Float64() < x.loss:
+	case x.cutAt[[2]int{x.number, y.number}] != 0 || x.rng.Float64() < x.loss:
 		return
 	case x.rng.Float64() < x.loss:
 		times = 2
@@ -535,9 +535,9 @@ func (w *world) causeRandomEvent() {
 
 // cutLink cuts the path from one broker to another, in that direction only.
 func (w *world) cutLink(link [2]int, d int64) {
-	if w.cuts[link] == 0 {
-		w.cuts[link] = w.now
-		w.after(d, nil, func() { delete(w.cuts, link) })
+	if w.cutAt[link] == 0 {
+		w.cutAt[link] = w.now
+		w.after(d, nil, func() { delete(w.cutAt, link) })
 	}
 }
 
@@ -581,7 +581,7 @@ func (w *world) run() {
 		w.check()
 	}
 	// All faults end, and all types get workers.
-	w.isFinishing, w.loss, w.cuts = true, 0, map[[2]int]int64{}
+	w.isFinishing, w.loss, w.cutAt = true, 0, map[[2]int]int64{}
 	last := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, x := range w.nodes {
 		if x.disconnected {
@@ -643,7 +643,7 @@ func (w *world) check() {
 		for _, v := range x.machine.Info().Peers {
 			y := w.nodes[v.Name[len(v.Name)-1]-'0']
 			for _, link := range [][2]int{{x.number, y.number}, {y.number, x.number}} {
-				since := w.cuts[link]
+				since := w.cutAt[link]
 				if since != 0 && v.Lent > 0 && w.now-max(since, x.thawedAt) > int64(1900*time.Millisecond) {
 					w.t.Errorf("broker %d: %d jobs are lent to %s, and from %d to %d all is lost since %s", x.number, v.Lent, v.Name, link[0], link[1], time.Duration(w.now-since))
 				}

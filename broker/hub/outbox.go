@@ -26,11 +26,11 @@ type outbox struct {
 	marks []mark
 
 	// Only the owner uses these: the pieces that it has taken and not written completely. The
-	// first writtenOfFirst bytes of the first piece are written.
-	unwritten      []piece
-	writtenOfFirst int
-	hasOutcomes    bool   // unwritten contains kept outcomes
-	writeLimit     uint64 // if hasOutcomes, the position at which one write must end
+	// first firstPieceWritten bytes of the first piece are written.
+	unwritten         []piece
+	firstPieceWritten int
+	hasOutcomes       bool   // unwritten contains kept outcomes
+	writeLimit        uint64 // if hasOutcomes, the position at which one write must end
 
 	// Only the owner writes these; any goroutine may read them. They are positions in the stream:
 	// its end when the owner last looked, how far it is written and, if hasOutcomes, how far the

@@ -65,7 +65,7 @@ func (c *Conn) UnreadBytes() int { return int(c.outbox.knownEnd.Load() - c.outbo
 // most limit bytes, and returns what UnreadBytes returns. From then on the peer may have read the
 // pieces. Only the owner calls it.
 func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, unread int) {
-	o, offset, n := &c.outbox, c.outbox.writtenOfFirst, 0
+	o, offset, n := &c.outbox, c.outbox.firstPieceWritten, 0
 	if o.hasOutcomes {
 		limit = min(limit, int(o.writeLimit-o.writtenEnd.Load()))
 	}
@@ -92,9 +92,9 @@ func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	o, h := &c.outbox, c.hub
 	written := o.writtenEnd.Add(uint64(n))
 	done, freed := 0, int64(0)
-	for o.writtenOfFirst += n; done < len(o.unwritten) && o.writtenOfFirst >= len(o.unwritten[done].mem); done++ {
+	for o.firstPieceWritten += n; done < len(o.unwritten) && o.firstPieceWritten >= len(o.unwritten[done].mem); done++ {
 		p := &o.unwritten[done]
-		o.writtenOfFirst -= len(p.mem)
+		o.firstPieceWritten -= len(p.mem)
 		freed += int64(cap(p.mem))
 		if s := c.sink; !p.shared && s.returnRoom >= cap(p.mem) {
 			s.returnRoom -= cap(p.mem)

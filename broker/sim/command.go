@@ -79,11 +79,11 @@ var verbs = [numVerbs]struct {
 	cancel:       {"cancel", submitters, (*oracle).cancel, func(d *driver, c *command) effects { return d.core.Cancel(c.now, d.peer(c), d.lend(c.id)) }},
 	join:         {"join", workers, (*oracle).join, (*driver).join},
 	respond: {"respond", workers | borrowers, (*oracle).respond, func(d *driver, c *command) effects {
-		return d.core.Respond(c.now, d.peer(c), d.lend(c.id), d.body(c), c.stable)
+		return d.core.Respond(c.now, d.peer(c), d.lend(c.id), d.bodyOf(c), c.stable)
 	}},
 	fail: {"fail", workers | borrowers, (*oracle).fail, (*driver).fail},
 	progress: {"progress", workers | borrowers, (*oracle).progress, func(d *driver, c *command) effects {
-		return d.core.Progress(c.now, d.peer(c), d.lend(c.id), d.body(c), c.stable)
+		return d.core.Progress(c.now, d.peer(c), d.lend(c.id), d.bodyOf(c), c.stable)
 	}},
 	leave:    {"leave", workers, (*oracle).leave, func(d *driver, c *command) effects { return d.core.Leave(c.now, d.peer(c)) }},
 	gone:     {"gone", submitters | workers | lenders | borrowers, (*oracle).gone, func(d *driver, c *command) effects { return d.core.RemovePeer(c.now, d.peer(c)) }},

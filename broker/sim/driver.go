@@ -78,7 +78,8 @@ func (d *driver) lend(text string) []byte {
 	return mem
 }
 
-func (d *driver) body(c *command) []byte {
+// bodyOf returns the body in memory that is overwritten before the next command, unless c.stable.
+func (d *driver) bodyOf(c *command) []byte {
 	if c.stable {
 		return c.body
 	}
@@ -248,7 +249,7 @@ func (d *driver) names(list []string) (names [][]byte) {
 
 func (d *driver) submission(c *command) *broker.Submission {
 	return &broker.Submission{
-		ID: d.lend(c.id), Type: d.lend(c.typ), Body: d.body(c), StableBody: c.stable, Priority: c.priority,
+		ID: d.lend(c.id), Type: d.lend(c.typ), Body: d.bodyOf(c), StableBody: c.stable, Priority: c.priority,
 		Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
 		Retries: int32(c.retries), Detach: c.detach, NoAck: c.quiet, Progress: c.progress, Keep: c.keep,
 		Age: c.age, Headers: d.lend(string(c.headers)), Groups: d.names(c.groups),

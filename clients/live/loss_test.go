@@ -119,7 +119,7 @@ func cutWorkerAtEveryByte(w *world) {
 
 func brokerRestarts(w *world) {
 	srv := w.broker()
-	submit, work := srv.SubmitAddr().String(), srv.WorkerAddr().String()
+	submitAddr, workerAddr := srv.SubmitAddr().String(), srv.WorkerAddr().String()
 	w.worker(workers("echo")(srv))
 	s := w.submitter(addrs(srv))
 	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
@@ -131,7 +131,7 @@ func brokerRestarts(w *world) {
 	if e := s.end(tag); e.Error == nil || e.Error.Kind != "lost" && e.Error.Code != "draining" {
 		w.Errorf("told %s", show(e))
 	}
-	w.broker(func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
+	w.broker(func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = submitAddr, workerAddr })
 	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo", Body: `2`}, `2`)
 }
 

@@ -118,7 +118,7 @@ func (b *Bridge) setGuardDeadline() {
 
 // guardsProcesses reports whether processes must not outlive the lease.
 func (b *Bridge) guardsProcesses() bool {
-	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.HasClaims()
+	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.HasClaimsTable()
 }
 
 // killAll signals all processes, because their rows no longer belong to this daemon, or soon will

@@ -81,7 +81,7 @@ func (b *Bridge) reapInterval() time.Duration {
 }
 
 func (b *Bridge) reapLoop(ctx context.Context) {
-	if !b.store.HasClaims() {
+	if !b.store.HasClaimsTable() {
 		return
 	}
 	for sleep(ctx, b.reapInterval(), nil) {
@@ -202,7 +202,7 @@ func (b *Bridge) recordSettled(sum store.SettleResult) {
 // Recover implements control.Engine. If leases have expired but their daemons may still come back,
 // it waits until that is decided.
 func (b *Bridge) Recover(ctx context.Context) (int, error) {
-	if !b.store.HasClaims() {
+	if !b.store.HasClaimsTable() {
 		return 0, fmt.Errorf("there is no companion table: rows cannot be told from those of living daemons")
 	}
 	settled := 0

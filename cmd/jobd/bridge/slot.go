@@ -296,7 +296,7 @@ func (b *Bridge) finish(r *row, f store.Result) (result string) {
 		select {
 		case v = <-written:
 		case <-timer.C:
-			if b.cfg.Orphans == requeueOrphans && b.store.HasClaims() { // the row runs again if the lease is lost now
+			if b.cfg.Orphans == requeueOrphans && b.store.HasClaimsTable() { // the row runs again if the lease is lost now
 				answer = manualResult{reason: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, result)}
 			}
 			b.mu.Lock()

@@ -382,7 +382,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 		}
 	}
 	failpoint.Reach("accept: rows updated")
-	if !s.hasClaims {
+	if !s.hasClaimsTable {
 		return nil
 	}
 	if err := s.checkOwner(ctx, tx); err != nil {
@@ -545,7 +545,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		return nil, nil
 	}
 	ids := slices.Sorted(maps.Keys(doubtful))
-	if !s.hasClaims {
+	if !s.hasClaimsTable {
 		s.options.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted or running")
 		s.dropUncertain(doubtful, ids)
 		return nil, nil
@@ -637,7 +637,7 @@ func (s *SQL) restoreStatus(ctx context.Context, tx *sql.Tx, ids []int64, status
 }
 
 func (s *SQL) deleteClaims(ctx context.Context, tx *sql.Tx, ids []int64) error {
-	if len(ids) == 0 || !s.hasClaims {
+	if len(ids) == 0 || !s.hasClaimsTable {
 		return nil
 	}
 	// A DELETE takes no hint. Without order and limit the server may walk the whole table instead,

@@ -49,7 +49,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-		s.hasClaims = true
+		s.hasClaimsTable = true
 	case hasNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only is not among these, because it may become writable
 		s.options.Log.Warn().Err(err).Str("table", s.table().claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
@@ -86,7 +86,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 func (s *SQL) Register(ctx context.Context) error {
 	token := rand.Int64N(1<<62) + 1
 	var number int64
-	if s.hasClaims {
+	if s.hasClaimsTable {
 		err := s.transact(ctx, "register", func(tx *sql.Tx) (err error) {
 			number, err = s.createOwner(ctx, tx, token)
 			return err
@@ -137,7 +137,7 @@ func (s *SQL) statementError(err error) error {
 
 // Renew extends the lease.
 func (s *SQL) Renew(ctx context.Context) error {
-	if !s.hasClaims {
+	if !s.hasClaimsTable {
 		return s.statementError(s.db.PingContext(ctx))
 	}
 	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table().claims+" SET beat = beat + 1, lease = "+s.leaseExpr()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
@@ -258,7 +258,7 @@ func (s *SQL) rememberedClaims() map[int64]claim {
 // Leave implements Store. Others may settle remaining claims at once.
 func (s *SQL) Leave(ctx context.Context) error {
 	token := s.Token()
-	if !s.hasClaims || token == 0 { // this daemon is not registered
+	if !s.hasClaimsTable || token == 0 { // this daemon is not registered
 		return nil
 	}
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
@@ -278,7 +278,7 @@ func (s *SQL) Leave(ctx context.Context) error {
 // Owners implements Store. An incarnation that has claims but no record may create its record
 // again until a lease has passed.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
-	if !s.hasClaims {
+	if !s.hasClaimsTable {
 		return nil, nil
 	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), lease), 0) FROM %[1]s"+
@@ -307,7 +307,7 @@ func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 // lease. It settles the incarnation's rows in parts, and finally removes the record.
 func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (SettleResult, error) {
 	sum := SettleResult{FailedRows: make(map[int64]string)}
-	if !s.hasClaims {
+	if !s.hasClaimsTable {
 		return sum, nil
 	}
 	marked := false

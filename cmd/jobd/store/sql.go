@@ -34,14 +34,14 @@ type Options struct {
 
 // SQL is a Store in MySQL or MariaDB.
 type SQL struct {
-	options     Options
-	db          *sql.DB
-	connector   *mariadb.Connector
-	tableShape  atomic.Pointer[table]
-	skipLocked  string        // " SKIP LOCKED" if the server has it
-	hasClaims   bool          // there is a companion table
-	readerSlots chan struct{} // bounds the reads for operators that run at a time
-	resolving   chan struct{} // holds a value while a Resolve runs
+	options        Options
+	db             *sql.DB
+	connector      *mariadb.Connector
+	tableShape     atomic.Pointer[table]
+	skipLocked     string        // " SKIP LOCKED" if the server has it
+	hasClaimsTable bool          // there is a companion table
+	readerSlots    chan struct{} // bounds the reads for operators that run at a time
+	resolving      chan struct{} // holds a value while a Resolve runs
 
 	mu               sync.Mutex                 // guards the fields below
 	shapeRead        time.Time                  // when the table's shape was last read
@@ -233,8 +233,8 @@ func (s *SQL) refreshShape(ctx context.Context) {
 // OutputRoom implements Store.
 func (s *SQL) OutputRoom() int64 { return max(s.table().stdout.maxBytes, s.table().stderr.maxBytes) }
 
-// HasClaims implements Store.
-func (s *SQL) HasClaims() bool { return s.hasClaims }
+// HasClaimsTable implements Store.
+func (s *SQL) HasClaimsTable() bool { return s.hasClaimsTable }
 
 // Token implements Store.
 func (s *SQL) Token() int64 {

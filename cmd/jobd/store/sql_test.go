@@ -44,7 +44,7 @@ type sqlTable struct {
 	server            *mariadbtest.Server
 	name              string
 	db                *sql.DB
-	readsFields       bool
+	readsFields       bool // as Options.ReadFields
 	withoutSkipLocked bool // treat the server as one that cannot skip locked rows
 	log               *bytes.Buffer
 }
@@ -538,7 +538,7 @@ func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 	opt := table.options("d")
 	opt.MySQL.User = user
 	s := register(t, table.openWith(t, opt))
-	if s.HasClaims() || strings.Count(table.log.String(), "companion") != 1 {
+	if s.HasClaimsTable() || strings.Count(table.log.String(), "companion") != 1 {
 		t.Fatalf("%s", table.log)
 	}
 	insertRows(t, table, Waiting, "a", "a", "a")

@@ -193,8 +193,8 @@ type Store interface {
 	// OutputRoom returns how many bytes of an output the larger of the two columns holds.
 	OutputRoom() int64
 
-	// HasClaims reports whether there is a companion table, without which there is no recovery.
-	HasClaims() bool
+	// HasClaimsTable reports whether there is a companion table, without which there is no recovery.
+	HasClaimsTable() bool
 
 	// Token returns the token of this incarnation.
 	Token() int64

@@ -249,7 +249,7 @@ func TestDaemonWaitsForWritableServer(t *testing.T) {
 		t.Fatalf("%v %v", s, err)
 	}
 	server.Exec(t, "", "SET GLOBAL read_only = 0")
-	if !table.openWith(t, opt).HasClaims() {
+	if !table.openWith(t, opt).HasClaimsTable() {
 		t.Fatal("there is no companion table")
 	}
 }

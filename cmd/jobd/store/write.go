@@ -489,7 +489,7 @@ func groupByResult(finals []Result) []resultGroup {
 // rows that other transactions have locked.
 func (s *SQL) lockRows(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]lockedRow, error) {
 	query := "SELECT id, status, 0 FROM " + s.table().name + primaryKeyHint + " WHERE id IN (" + joinIDs(ids) + ") ORDER BY id FOR UPDATE" + s.skipLocked
-	if s.hasClaims {
+	if s.hasClaimsTable {
 		query = fmt.Sprintf("SELECT c.id, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
 			" WHERE c.id IN (%s) AND c.token = %d ORDER BY c.id FOR UPDATE%s",
 			s.table().claims, primaryKeyHint, s.table().name, primaryKeyHint, joinIDs(ids), token, s.skipLocked)
@@ -528,7 +528,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 		return lost, nil, nil
 	}
 	claimed := missing
-	if s.hasClaims {
+	if s.hasClaimsTable {
 		claimed, err = s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, joinIDs(missing), token))
 		if err != nil {
 			return nil, nil, err
@@ -576,7 +576,7 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 	for _, f := range finals {
 		if lost[f.ID] == claimGone {
 			ids = append(ids, f.ID)
-			if s.hasClaims && f.Started != 0 {
+			if s.hasClaimsTable && f.Started != 0 {
 				running += fmt.Sprintf(" OR id = %d AND time_started = %d", f.ID, f.Started)
 			}
 		}
@@ -584,7 +584,7 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 	if len(ids) == 0 {
 		return nil
 	}
-	if s.hasClaims {
+	if s.hasClaimsTable {
 		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
 	}
 	reason, _ := s.table().stderr.cutToFit(DeathReason(s.options.Name), maxReason)

@@ -268,7 +268,7 @@ func (m *machine) submit(r *record, age time.Duration) {
 	if run := r.currentRun(); run != nil {
 		run.onlyThisWorker = true
 		// The broker makes no retries: if the worker is lost, no other worker serves this type.
-		s.typ, s.priority, s.groups, s.delay, s.retries = m.ownType(run.worker), topPriority, nil, 0, 0
+		s.typ, s.priority, s.groups, s.delay, s.retries = m.heldRunsType(run.worker), topPriority, nil, 0, 0
 		if r.constraints != nil {
 			s.groups = m.limitGroups(r.constraints.runningGroups)
 		}

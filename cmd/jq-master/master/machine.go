@@ -489,19 +489,19 @@ func (m *machine) remove(r *record) {
 
 func (m *machine) compact() {
 	kept := make([]seqEntry, 0, len(m.bySeq)-m.forgotten+1024)
-	linkedTo, sweep := 0, min(m.constraints.sweepIndex, 0)
+	submitIndex, sweep := 0, min(m.constraints.sweepIndex, 0)
 	for i, p := range m.bySeq {
 		if p.rec != nil {
 			kept = append(kept, p)
 		}
 		if i < m.submitIndex {
-			linkedTo = len(kept)
+			submitIndex = len(kept)
 		}
 		if i < m.constraints.sweepIndex {
 			sweep = len(kept)
 		}
 	}
-	m.bySeq, m.forgotten, m.submitIndex, m.constraints.sweepIndex = kept, 0, linkedTo, sweep
+	m.bySeq, m.forgotten, m.submitIndex, m.constraints.sweepIndex = kept, 0, submitIndex, sweep
 }
 
 // find returns the index in bySeq of a job's Seq and true, or the index of the next larger Seq and

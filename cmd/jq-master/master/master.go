@@ -304,7 +304,7 @@ func (m *Master) connect(mc *machine) (*brokerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := openBrokerConn(b, mc.ownPrefix(), m.opt.MaxJobs, func(f func(mc *machine)) { m.queueStep(mc, func() { f(mc) }) }, m.log)
+	conn, err := openBrokerConn(b, mc.heldRunsPrefix(), m.opt.MaxJobs, func(f func(mc *machine)) { m.queueStep(mc, func() { f(mc) }) }, m.log)
 	if err != nil {
 		b.Close()
 	}

@@ -108,7 +108,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		case conn == nil:
 			detail.WaitReason = brokerAway
 		default:
-			switch served, silence := silenceOf(serversSeen(mc.lastAsked()), r.Name, mc.now); {
+			switch served, silence := silenceOf(askedGlobs(mc.lastAsked()), r.Name, mc.now); {
 			case !served:
 				detail.WaitReason = unserved
 			case silence >= maxSilence:
@@ -171,23 +171,24 @@ func (m *machine) lastAsked() map[string]int64 {
 	return last
 }
 
-// serverSeen stands for all workers that serve a glob.
-type serverSeen struct {
+// askedGlob stands for all workers that serve a glob.
+type askedGlob struct {
 	wire.Pattern
 	lastSeen int64 // when one of them last asked for jobs
 }
 
-func serversSeen(last map[string]int64) []serverSeen {
-	list := make([]serverSeen, 0, len(last))
+// askedGlobs returns the globs in last, which maps them to the time of the last request for jobs.
+func askedGlobs(last map[string]int64) []askedGlob {
+	list := make([]askedGlob, 0, len(last))
 	for glob, at := range last {
-		list = append(list, serverSeen{wire.NewPattern(wire.Canonical(nil, glob)), at})
+		list = append(list, askedGlob{wire.NewPattern(wire.Canonical(nil, glob)), at})
 	}
 	return list
 }
 
 // silenceOf reports whether any worker serves a name, and how long ago one that does last asked for
 // jobs.
-func silenceOf(askers []serverSeen, name string, now int64) (served bool, since time.Duration) {
+func silenceOf(askers []askedGlob, name string, now int64) (served bool, since time.Duration) {
 	at := int64(0)
 	for i := range askers {
 		if askers[i].Matches(name) {
@@ -358,7 +359,7 @@ func (m *Master) countNames() (busiest []NameStats, isExpensive bool, err error)
 		}
 	}
 	slices.SortFunc(names, func(a, b counted) int { return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.text, b.text)) })
-	serving := serversSeen(last)
+	serving := askedGlobs(last)
 	for _, n := range names[:min(len(names), statNames)] {
 		served, silent := silenceOf(serving, n.text, now)
 		busiest = append(busiest, NameStats{n.text, n.counts, served, silent, n.oldest})

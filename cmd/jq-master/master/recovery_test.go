@@ -147,7 +147,7 @@ func TestRunsFirst(t *testing.T) {
 	w.broker.serveSome(1 << 20)
 	w.pass(beatInterval)
 	w.broker.serveSome(1 << 20)
-	if types := w.broker.workers[busy.ID].types; len(types) != 1 || types[0] != c.ownType(busy) || w.broker.workers[idle.ID].prefetch > 0 {
+	if types := w.broker.workers[busy.ID].types; len(types) != 1 || types[0] != c.heldRunsType(busy) || w.broker.workers[idle.ID].prefetch > 0 {
 		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", types, w.broker.workers[idle.ID].prefetch)
 	}
 	w.broker.match()

@@ -80,10 +80,11 @@ func (m *machine) addTypes(names []string, name string) []string {
 	return append(names, m.prefix+name)
 }
 
-// ownType returns the type under which the broker has the jobs that the worker already runs.
-func (m *machine) ownType(w *worker) string { return m.ownPrefix() + w.ID.String() }
+// heldRunsType returns the type under which the broker has the jobs that the worker already runs.
+func (m *machine) heldRunsType(w *worker) string { return m.heldRunsPrefix() + w.ID.String() }
 
-func (m *machine) ownPrefix() string { return strings.TrimSuffix(m.prefix, ".") + "~" }
+// heldRunsPrefix is what those types begin with; no name of a job has it.
+func (m *machine) heldRunsPrefix() string { return strings.TrimSuffix(m.prefix, ".") + "~" }
 
 // updateServing tells the broker what a worker serves, if that has changed.
 func (m *machine) updateServing(w *worker) {
@@ -105,7 +106,7 @@ func (m *machine) updateServing(w *worker) {
 		next.types, next.prefetch = nil, max(w.MaxJobs, len(w.runs))
 	}
 	if w.hasResubmittedRuns {
-		next.types = append(next.types, m.ownType(w))
+		next.types = append(next.types, m.heldRunsType(w))
 	}
 	for n := range w.excludedUntil {
 		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and would keep away other names, too

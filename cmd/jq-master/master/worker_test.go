@@ -130,7 +130,7 @@ func TestLongErrorIsLeftOut(t *testing.T) {
 // TestGroupNames: the constraint of a group is found by its name, with or without per,
 // and no other constraint has that name; the name is no longer than the broker allows.
 func TestGroupNames(t *testing.T) {
-	names := map[string]string{}
+	ownerOf := map[string]string{}
 	per := func(*job.Attributes) []byte { return nil }
 	for _, ns := range []string{"default", "a", "a:b", "%41", "A", strings.Repeat("%", 100)} {
 		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(sharedValue[:]), strings.Repeat("*", job.MaxConstraintID)} {
@@ -138,10 +138,10 @@ func TestGroupNames(t *testing.T) {
 				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupPrefixOf(ns, id)}
 				for _, what := range []byte("cr") {
 					name, of := k.group(what, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
-					if was, known := names[name]; known || len(name) > wire.MaxName {
+					if was, known := ownerOf[name]; known || len(name) > wire.MaxName {
 						t.Errorf("%s has the name %q with %d bytes, as %q", of, name, len(name), was)
 					}
-					names[name] = of
+					ownerOf[name] = of
 					if got, ours := constraintOf(ns, name); got != id || !ours {
 						t.Errorf("%s is of %q, %v", of, got, ours)
 					}
@@ -152,7 +152,7 @@ func TestGroupNames(t *testing.T) {
 					if !p.Matches(name) {
 						t.Errorf("%s is not in %s", name, k.pattern(what))
 					}
-					for other := range names {
+					for other := range ownerOf {
 						if o, ours := constraintOf(ns, other); p.Matches(other) && (!ours || o != id) {
 							t.Errorf("%s is in %s", other, k.pattern(what))
 						}
@@ -242,12 +242,12 @@ func TestTimeWithoutWorkerIsKnown(t *testing.T) {
 	w.step(m, func() { m.pull(open, &puller{max: 1, ready: func() {}}) })
 	w.elapse(12 * time.Minute)
 	for name, want := range map[string]string{"mail": "true 12m0s", "sms": "true 0s", "pushed-1": "true 0s", "none": "false 0s"} {
-		if served, since := silenceOf(serversSeen(m.lastAsked()), name, m.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
+		if served, since := silenceOf(askedGlobs(m.lastAsked()), name, m.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {
 			t.Errorf("%s: %v, %v; want %s", name, served, since, want)
 		}
 	}
 	w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: gone.ID}, false) })
-	if _, since := silenceOf(serversSeen(m.lastAsked()), "mail", m.now); since != 0 {
+	if _, since := silenceOf(askedGlobs(m.lastAsked()), "mail", m.now); since != 0 {
 		t.Errorf("silent for %v after a request", since)
 	}
 }

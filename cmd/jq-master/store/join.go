@@ -1,8 +1,8 @@
 package store
 
-// maxJoined is the maximum number of jobs of one call of a script, because Redis does nothing else
+// maxJobsPerCall is the maximum number of jobs of one call of a script, because Redis does nothing else
 // meanwhile. A batch that comes in one request may have more.
-const maxJoined = 256
+const maxJobsPerCall = 256
 
 // joinOps divides the transitions of a round into calls of scripts. The transitions of one job keep
 // their order: a round has at most one transition of a job, apart from fetch and forget, and no
@@ -20,7 +20,7 @@ func joinOps(round []*op) [][]*op {
 			fallthrough
 		case o.notJoined:
 			calls = append(calls, []*op{o})
-		case ok && call.jobs+jobs <= maxJoined:
+		case ok && call.jobs+jobs <= maxJobsPerCall:
 			calls[call.at] = append(calls[call.at], o)
 			fill[o.transition] = open{call.at, call.jobs + jobs}
 		default:

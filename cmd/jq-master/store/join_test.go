@@ -52,12 +52,12 @@ func TestTransitionsShareScriptCalls(t *testing.T) {
 			s.Enqueue([]*job.Job{newJob(1)}, nil, stored)
 		}, "2 enqueue, 1 enqueue"},
 		{"many", func(s Store) {
-			for range 2 * maxJoined {
+			for range 2 * maxJobsPerCall {
 				begin(s)
 			}
 			s.Enqueue(slices.Repeat([]*job.Job{newJob(1)}, job.MaxBatch), nil, stored)
 			s.Enqueue([]*job.Job{newJob(1)}, nil, stored)
-		}, fmt.Sprintf("%d move, %[1]d move, 1 enqueue, 1 enqueue", maxJoined)},
+		}, fmt.Sprintf("%d move, %[1]d move, 1 enqueue, 1 enqueue", maxJobsPerCall)},
 	} {
 		var got []string
 		for _, run := range joinOps(queuedBy(&Redis{keys: keysOf("test")}, c.ask)) {

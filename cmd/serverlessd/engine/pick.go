@@ -14,8 +14,8 @@ import (
 const (
 	// pollEvery is how often a store is asked for jobs that other daemons have added.
 	pollEvery = 250 * time.Millisecond
-	// pickRetry is the pause after a store or broker could not be asked.
-	pickRetry = 100 * time.Millisecond
+	// pickRetryPause is the pause after a store or broker could not be asked.
+	pickRetryPause = 100 * time.Millisecond
 )
 
 // takeBytes is how many bytes of payloads a Take reads before it ends, however many jobs a handler
@@ -75,7 +75,7 @@ func (e *Engine) pick() (wait time.Duration) {
 	failed := make(map[*backend]bool)
 	for _, c := range e.plan(candidates, types) {
 		if !e.takeBatches(c) {
-			failed[c.backend], wait = true, pickRetry
+			failed[c.backend], wait = true, pickRetryPause
 		}
 	}
 	for _, b := range e.backends {
@@ -146,7 +146,7 @@ func (b *backend) refreshDue() (next time.Duration) {
 	due, next, err := b.store.Waiting(b.engine.ctx)
 	b.engine.metrics.observeCall("waiting", now)
 	if b.noteCall("look for jobs", err) != nil {
-		return pickRetry
+		return pickRetryPause
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -166,7 +166,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (outcome job.Ou
 	header := make(http.Header, 8)
 	header.Set("job-id", string(j.ID))
 	header.Set("job-try", strconv.Itoa(j.Tries))
-	status, replied, reply, fault := r.request(ctx, b, header, append(bytes.Clone(j.Payload), '\n'))
+	status, replyHeader, reply, fault := r.request(ctx, b, header, append(bytes.Clone(j.Payload), '\n'))
 	switch {
 	case fault == nil:
 	case fault.code == "":
@@ -174,7 +174,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (outcome job.Ou
 	default:
 		return fault.outcome(), nil
 	}
-	outcome = r.outcomeOfReply(status, replied)
+	outcome = r.outcomeOfReply(status, replyHeader)
 	if outcome.Data = reply; !bytes.Contains(reply, []byte("J: ")) {
 		return outcome, nil
 	}
@@ -207,7 +207,7 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 	start := time.Now()
 	header := make(http.Header, 8)
 	header.Set("job-count", strconv.Itoa(len(b.Jobs)))
-	status, replied, reply, fault := r.request(ctx, b, header, body)
+	status, replyHeader, reply, fault := r.request(ctx, b, header, body)
 	if fault != nil && fault.code == "" {
 		return fault.host
 	}
@@ -216,9 +216,9 @@ func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) error {
 	if code, _ := job.CodeOf(status); fault != nil {
 		outcomes = slices.Repeat([]job.Outcome{fault.outcome()}, len(b.Jobs))
 	} else if code != job.CodeOK {
-		outcomes = slices.Repeat([]job.Outcome{r.outcomeOfReply(status, replied)}, len(b.Jobs))
+		outcomes = slices.Repeat([]job.Outcome{r.outcomeOfReply(status, replyHeader)}, len(b.Jobs))
 	} else {
-		outcomes = r.parseReply(reply, replied, len(b.Jobs))
+		outcomes = r.parseReply(reply, replyHeader, len(b.Jobs))
 	}
 	for i, o := range outcomes {
 		o.Wall = wall

@@ -471,8 +471,8 @@ func (t *Table) settle(token int64, orphans store.OrphanPolicy, selects func(id 
 // OutputRoom returns the size of a mediumtext.
 func (s *Memory) OutputRoom() int64 { return 1<<24 - 1 }
 
-// HasClaims implements store.Store.
-func (s *Memory) HasClaims() bool { return true }
+// HasClaimsTable implements store.Store.
+func (s *Memory) HasClaimsTable() bool { return true }
 
 // Token implements store.Store.
 func (s *Memory) Token() int64 {
