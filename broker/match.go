@@ -174,7 +174,7 @@ func (b *Broker) runnableQueue(jt *jobType) *queue {
 	return q
 }
 
-// handOut gives the best job of a queue, which may run, to worker w. If the job is past its
+// handOut gives worker w the best job of a queue that may run. If the job is past its
 // deadline because its timer is late, the job ends instead. handOut returns false if this command has
 // met maxTickTimers such jobs, so that other commands get their turn.
 //

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxEventTypes is how many types an event carries.
+	// maxEventTypes bounds the types that an event carries.
 	maxEventTypes = 12
-	// maxEventFindings is how many findings an event carries.
+	// maxEventFindings bounds the findings that an event carries.
 	maxEventFindings = 20
 	// keepAlivePeriod is the longest silence of a stream, and the interval at which its token is
 	// checked again even while events are sent.

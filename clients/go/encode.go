@@ -43,7 +43,7 @@ func appendSubmit(buf []byte, job *Job, key string) []byte {
 	return wire.AppendSubmit(buf, &r)
 }
 
-// backoffToSend returns the backoff to send for Backoff.
+// backoffToSend returns the backoff that is sent: none for NoBackoff or without retries, DefaultBackoff for 0.
 func (j *Job) backoffToSend() time.Duration {
 	switch {
 	case j.Backoff == NoBackoff || j.Backoff == 0 && j.Retries == NoRetries:

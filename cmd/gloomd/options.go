@@ -62,7 +62,7 @@ func bindFlags(f *pflag.FlagSet, o *settings.Options) {
 	f.Var(cli.SizeFlag(&o.DeadBytes, 0, maxBytes), "dead-bytes", "maximum memory for the failed jobs of all types; 0 keeps none")
 	f.DurationVar(&o.DeadAge, "dead-age", o.DeadAge, "how long failed jobs are kept")
 	f.Var(cli.SizeFlag(&o.History, 0, maxBytes), "history", "maximum memory for the history of ended jobs, up to a quarter of max-memory; 0 keeps none")
-	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "number of types, the busiest ones, whose rates of the last day are kept; the rates of the other types are added up")
+	f.IntVar(&o.HistoryTypes, "history-types", o.HistoryTypes, "keep the last day's rates of this many types, the busiest; those of the others are added up")
 	f.StringVar(&o.Fleet.Servers, "fleet", o.Fleet.Servers, "NATS `servers`, separated by commas, of a fleet of brokers that lend each other jobs: nats://host:4222")
 	f.StringVar(&o.Fleet.Name, "fleet-name", o.Fleet.Name, "`name` of this broker in its fleet; by default the host's name and the port of submitters")
 	f.StringVar(&o.Fleet.Creds, "fleet-creds", o.Fleet.Creds, "`file` of NATS credentials")

@@ -170,7 +170,7 @@ func isSilentClose(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// usesTLS reports whether connections to some server have TLS.
+// usesTLS reports whether any server is reached with TLS.
 func (o *Options) usesTLS() bool {
 	return o.CA != "" || o.Cert != "" || strings.Contains(o.Servers, "tls://")
 }

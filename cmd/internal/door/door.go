@@ -197,7 +197,8 @@ func (d *Door) warnOfCerts() {
 }
 
 // AllowLongAnswer allows a request to stay unanswered for any time once its body has been read.
-// Otherwise the context of the request ends when the time for the request to arrive is over.
+// Otherwise the context of the request ends when the deadline for reading the request
+// passes.
 func AllowLongAnswer(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }

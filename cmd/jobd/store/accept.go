@@ -589,8 +589,8 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	return adopted, nil
 }
 
-// undoBegins sets rows back to accepted if they began in an accept of unknown outcome. Nobody was told
-// of them, so they do not run.
+// undoBegins sets rows back to accepted if they began in an accept whose outcome is not known. Nobody
+// was told of them, so they do not run.
 func (s *SQL) undoBegins(ctx context.Context, tx *sql.Tx, doubtful map[int64]*uncertainAccept, token int64) error {
 	started := "FALSE"
 	now := s.copyUncertain()

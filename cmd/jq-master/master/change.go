@@ -80,7 +80,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs
 // the changes that have waited for this, because their If-Match refers to the constraint as it is
-// afterwards.
+// after the write.
 func (m *machine) onChangeWritten() {
 	m.changingConstraints = false
 	m.waitingChanges.run(func() bool { return m.changingConstraints })

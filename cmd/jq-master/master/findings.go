@@ -64,7 +64,7 @@ func findFindings(stats *Stats, rules []*ConstraintView, limits *Limits) finding
 			name(api.Severe, n, "no_worker", finding.JobsWaiting(waiting)+", and no worker serves the name", "Start a worker that serves it, or check the names that the workers serve.")
 		case n.Silence >= maxSilence && n.States[job.Running] == 0:
 			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.JobsWaiting(waiting), n.Silence.Round(time.Second)),
-				"They pull, and have not asked for jobs: they hang or are gone. Restart them.")
+				"These workers pull, but have not asked for jobs for a while; they hang or are gone. Restart them.")
 		}
 		if bad > 1 && bad >= n.States[job.Done] {
 			failing = true

@@ -83,7 +83,7 @@ func (m *machine) addTypes(names []string, name string) []string {
 // heldRunsType returns the type under which the broker has the jobs that the worker already runs.
 func (m *machine) heldRunsType(w *worker) string { return m.heldRunsPrefix() + w.ID.String() }
 
-// heldRunsPrefix is what those types begin with; no name of a job has it.
+// heldRunsPrefix is what the types of heldRunsType begin with.
 func (m *machine) heldRunsPrefix() string { return strings.TrimSuffix(m.prefix, ".") + "~" }
 
 // updateServing tells the broker what a worker serves, if that has changed.
@@ -128,7 +128,7 @@ func (v *serving) equal(o *serving) bool {
 	return v.prefetch == o.prefetch && slices.Equal(v.types, o.types) && slices.Equal(v.except, o.except)
 }
 
-// serveAll calls updateServing for all workers.
+// serveAll tells the broker what every worker serves, and restores their runs.
 func (m *machine) serveAll() {
 	for _, w := range m.workersByAge() {
 		m.updateServing(w)

@@ -260,8 +260,8 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	return again, why
 }
 
-// errUnexpectedAnswer is the error for an answer that no script gives. As without an answer, it is
-// unknown whether the script has run.
+// errUnexpectedAnswer is the error for an answer that no script gives. As when no answer arrives, it
+// is unknown whether the script has run.
 var errUnexpectedAnswer = errors.New("redis: unexpected answer of a script")
 
 // read returns the answer of a script, and the refusals of its transitions. The answer is the seq

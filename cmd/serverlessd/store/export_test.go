@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// OpenOn opens a SQLite store as Open does, on a host with these clocks: one that counts the time
-// since boot, and one that people may set.
+// OpenOn opens a SQLite store as Open does, on a host with these clocks: host is the clock that can be
+// set; since counts the time since boot.
 func OpenOn(path, boot string, host func() time.Time, since func() time.Duration) Store {
 	s := newSQL(&sqliteDialect{path: path, clock: host, bootID: boot, sinceBoot: since})
 	s.clock.monotonic, s.clock.sinceBoot = since, since

@@ -323,7 +323,7 @@ func eachRow(ctx context.Context, q querier, text string, args []any, scan func(
 	return rows.Err()
 }
 
-// queryOne reads a query's only row. If there is no row, the values in to stay as they are.
+// queryOne reads a query's only row. If there is no row, what to points to is not changed.
 func queryOne(ctx context.Context, q querier, text string, args []any, to ...any) error {
 	return eachRow(ctx, q, text, args, func(r *sql.Rows) error { return r.Scan(to...) })
 }

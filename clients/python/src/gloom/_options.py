@@ -36,7 +36,7 @@ class Event(enum.Enum):
 
 @dataclass(frozen=True)
 class Notice:
-    """Reports an event of a connection that no caller waits for."""
+    """Reports an event of a connection; no caller waits for the event."""
 
     event: Event
     addr: str  # the broker
