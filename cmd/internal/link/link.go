@@ -104,7 +104,8 @@ type Link struct {
 
 	mu          sync.Mutex // guards the following
 	failures    map[string]error
-	deniedErr   error // why a job was refused for lack of rights
+	loggedSides map[string]bool // sides whose failed attempt was logged, and which are not connected since
+	deniedErr   error           // why a job was refused for lack of rights
 	deniedAt    time.Time
 	deniedType  string         // type whose rights are missing, "" for none
 	rightsTries sync.WaitGroup // goroutines of RetryRights
@@ -127,7 +128,7 @@ func heartbeatFor(lease time.Duration) time.Duration {
 
 // Open starts the door's embedded broker, or prepares the connection to a shared one.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
-	l := &Link{submitAddr: c.SubmitAddr, workAddr: c.WorkerAddr, onNotice: c.OnNotice, log: log, ctx: c.Context, failures: make(map[string]error)}
+	l := &Link{submitAddr: c.SubmitAddr, workAddr: c.WorkerAddr, onNotice: c.OnNotice, log: log, ctx: c.Context, failures: make(map[string]error), loggedSides: make(map[string]bool)}
 	if l.onNotice == nil {
 		l.onNotice = l.logNotice
 	}
@@ -227,16 +228,32 @@ func (l *Link) handleNotice(side string, n gloom.Notice) {
 	l.onNotice(side, n)
 }
 
+// logNotice logs the first failed attempt of an outage, and its end, not each attempt.
 func (l *Link) logNotice(side string, n gloom.Notice) {
+	l.mu.Lock()
+	wasLogged := l.loggedSides[side]
 	switch n.Event {
 	case gloom.EventConnected, gloom.EventJoined:
-		l.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
+		delete(l.loggedSides, side)
+	case gloom.EventFailed:
+		l.loggedSides[side] = true
+	}
+	l.mu.Unlock()
+	log := l.log.With().Str("side", side).Str("addr", n.Addr).Logger()
+	switch n.Event {
+	case gloom.EventConnected, gloom.EventJoined:
+		if wasLogged {
+			log.Info().Msg("the broker has been reached")
+			return
+		}
+		log.Debug().Stringer("event", n.Event).Msg("broker")
 	case gloom.EventPanic:
 		l.log.Error().Err(n.Err).Msg("a slot panicked")
 	default:
-		if l.ctx == nil || l.ctx.Err() == nil {
-			l.log.Warn().Err(n.Err).Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
+		if l.ctx != nil && l.ctx.Err() != nil || n.Event == gloom.EventFailed && wasLogged {
+			return
 		}
+		log.Warn().Err(n.Err).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
 	}
 }
 
@@ -245,6 +262,7 @@ func (l *Link) ForgetSide(side string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.failures, side)
+	delete(l.loggedSides, side)
 }
 
 func (l *Link) setDenied(err error) {

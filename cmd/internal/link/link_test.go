@@ -1,14 +1,19 @@
 package link
 
 import (
+	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	gloom "gloom/clients/go"
 )
 
 // longPast is the time, relative to now, of files that are older than any daemon.
@@ -114,5 +119,31 @@ func TestStaleFoldersAreRemoved(t *testing.T) {
 	live.Close()
 	if _, err := os.Stat(live.folder.dir); !os.IsNotExist(err) {
 		t.Errorf("a daemon that has ended left its folder: %v", err)
+	}
+}
+
+// TestOutageIsLoggedOnce: the log has the first failed attempt of each outage, and its end.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	l, err := Open(Config{SubmitAddr: "127.0.0.1:1", SubmitOnly: true}, zerolog.New(&log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const outages, attempts = 2, 5
+	for range outages {
+		l.handleNotice(SubmitterSide, gloom.Notice{Event: gloom.EventLost, Err: errors.New("cut")})
+		for range attempts {
+			l.handleNotice(SubmitterSide, gloom.Notice{Event: gloom.EventFailed, Err: errors.New("refused")})
+			l.handleNotice("slots", gloom.Notice{Event: gloom.EventFailed, Err: errors.New("late")})
+		}
+		for range 2 {
+			l.handleNotice(SubmitterSide, gloom.Notice{Event: gloom.EventConnected})
+			l.handleNotice("slots", gloom.Notice{Event: gloom.EventJoined})
+		}
+	}
+	for text, want := range map[string]int{"cut": outages, "refused": outages, "late": outages, "has been reached": 2 * outages} {
+		if n := strings.Count(log.String(), text); n != want {
+			t.Errorf("the log has %q %d times, want %d:\n%s", text, n, want, log.String())
+		}
 	}
 }
