@@ -72,7 +72,7 @@ func newRoot() *cobra.Command {
 			return t.conn.resolve(cmd.Flags())
 		},
 	}
-	cli.SetTopics(root, cli.Topic{Name: "flags", Short: "Flags that all commands accept", Text: connectionHelp})
+	cli.SetTopics(root, cli.Topic{Name: "flags", Short: "Flags that all commands take", Text: connectionHelp})
 	root.SetVersionTemplate("gloom {{.Version}}\n")
 	t.conn.bind(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContext) // it fails only for an unknown flag
