@@ -114,9 +114,7 @@ func (w *writer) enqueue(c *change) <-chan writeResult {
 		return c.done
 	}
 	w.pendingChanges = append(w.pendingChanges, c)
-	if len(w.failingChanges) > 0 {
-		w.limitMemory(c)
-	}
+	w.limitMemory(c)
 	if len(w.pendingChanges) == 1 || w.lingerLeft(time.Now()) <= 0 {
 		w.wakeLoop()
 	}
@@ -131,14 +129,17 @@ func (w *writer) lingerLeft(now time.Time) time.Duration {
 	return w.lastStart.Add(lingerTime).Sub(now)
 }
 
-// limitMemory limits the memory that outputs take while the database is away: it spools or cuts those of
-// a change. While the database answers, each output waits for a moment only, and is written whole.
+// limitMemory limits the memory that waiting outputs take: it spools those of a change or, while the database
+// is away, cuts them. While the database answers, each output waits for a moment only, and is written whole.
 func (w *writer) limitMemory(c *change) {
 	if c.kind != changeFinish || w.bytes <= maxOutputMemory || c.size <= maxCutOutput {
 		return
 	}
 	if w.saveToSpool(c) {
 		w.dropOutputs(c)
+		return
+	}
+	if len(w.failingChanges) == 0 {
 		return
 	}
 	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database; output is cut")
@@ -454,10 +455,8 @@ func (w *writer) putBack(changes []*change) {
 		return
 	}
 	w.pendingChanges = append(w.pendingChanges, changes...) // these changes come after the others, which may succeed
-	if len(w.failingChanges) > 0 {
-		for _, c := range w.pendingChanges {
-			w.limitMemory(c)
-		}
+	for _, c := range w.pendingChanges {
+		w.limitMemory(c)
 	}
 	w.wakeLoop()
 }

@@ -291,6 +291,42 @@ func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
 	eventually(t, "the memory is limited", func() bool { _, bytes := w.backlog(); return bytes <= maxOutputMemory })
 }
 
+// TestSpoolLimitsMemoryBeforeAnError: a write that hangs for a lock or a dead network fails only after its
+// time limit. Until then outputs are limited by the spool, which loses nothing.
+func TestSpoolLimitsMemoryBeforeAnError(t *testing.T) {
+	const size, n = 16 << 20, maxOutputMemory/(16<<20) + 4
+	sp, err := newSpool(filepath.Join(t.TempDir(), "spool"), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := strings.Repeat("x", size)
+	gate := make(chan struct{})
+	var whole atomic.Int64
+	w, _ := startWriter(t, concurrentStore{write: func(b store.Batch) (store.WriteResult, error) {
+		<-gate
+		for _, f := range b.Finish {
+			if len(f.Stdout) == size {
+				whole.Add(1)
+			}
+		}
+		return store.WriteResult{}, nil
+	}}, sp)
+	var answers []<-chan writeResult
+	for id := int64(1); id <= n; id++ {
+		answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}}))
+		if _, bytes := w.backlog(); bytes > maxOutputMemory {
+			t.Errorf("%d bytes wait in memory", bytes)
+		}
+	}
+	close(gate)
+	for _, ch := range answers {
+		<-ch
+	}
+	if whole.Load() != n {
+		t.Errorf("%d of %d whole", whole.Load(), n)
+	}
+}
+
 // concurrentStore is a store whose writes may run at the same time.
 type concurrentStore struct {
 	store.Store
