@@ -113,9 +113,11 @@ func (s *spool) removeResult(token, id int64) {
 // removeUnfinished removes files that earlier daemons were writing when they were killed. Their
 // rows have no result in the spool.
 func (s *spool) removeUnfinished() {
-	files, _ := filepath.Glob(filepath.Join(s.dir, s.prefix+"*.json"+durable.UnfinishedSuffix))
+	files, _ := os.ReadDir(s.dir) // its name may have characters that a pattern does not match
 	for _, file := range files {
-		_ = os.Remove(file)
+		if strings.HasPrefix(file.Name(), s.prefix) && strings.HasSuffix(file.Name(), ".json"+durable.UnfinishedSuffix) {
+			_ = os.Remove(filepath.Join(s.dir, file.Name()))
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ func TestSpooledResultIsWrittenLater(t *testing.T) {
 
 func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	cfg := configFor(t, "a")
-	cfg.SpoolDir, cfg.Orphans = t.TempDir(), orphans
+	cfg.SpoolDir, cfg.Orphans = filepath.Join(t.TempDir(), "[spool]"), orphans
 	writeLauncher(t, &cfg, "echo again $id")
 	table := storetest.NewTable()
 	dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
