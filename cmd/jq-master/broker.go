@@ -69,7 +69,11 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			}
 		case gloom.EventFailed:
 			if !failing.Swap(true) { // once in an outage, not once in an attempt
-				log.Warn().Err(n.Err).Str("broker", config.SubmitAddr).Msg("the broker cannot be reached: no job is handed out until an attempt succeeds; is --broker right?")
+				flag, addr := "--broker", config.SubmitAddr
+				if side != link.SubmitterSide {
+					flag, addr = "--broker-workers", config.WorkerAddr
+				}
+				log.Warn().Err(n.Err).Str("broker", addr).Msgf("the broker cannot be reached: no job is handed out until an attempt succeeds; is %s right?", flag)
 			}
 		}
 	}

@@ -102,6 +102,30 @@ func TestUnreachableBrokerIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// TestUnreachableWorkerAddressIsNamed: the log names the address that cannot be reached, and its flag.
+func TestUnreachableWorkerAddressIsNamed(t *testing.T) {
+	t.Parallel()
+	b := startShared(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			conn.Close()
+		}
+	}()
+	d := start(t, "--broker", b.SubmitAddr().String(), "--broker-workers", l.Addr().String(), "--broker-http", b.HTTPAddr().String())
+	c := d.client(t, jsonType)
+	c.enqueue(`{"name":"n","argument":{}}`)
+	worker := c.register(`{"name":"n","max_jobs":1}`)
+	c.do("POST", "/worker/jobs?wait=1&max=1", "", "worker-id", worker)
+	eventually(t, "the log names the address for workers", func() bool {
+		return strings.Contains(d.Log.String(), fmt.Sprintf("%q", l.Addr())) && strings.Contains(d.Log.String(), "is --broker-workers right?")
+	})
+}
+
 func brokerFlags(b *server.Server) []string {
 	return []string{"--broker", b.SubmitAddr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String()}
 }
