@@ -192,7 +192,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	b.writer = newWriter(s, sp, b.metrics, log, func(err error) { b.recordDatabase("write", err) })
 	for _, t := range cfg.Targets {
 		if err := b.machine.Add(t.Name, b.boundConcurrency(t.Concurrency)); err != nil {
-			return nil, control.ErrTargetExists(t.Name) // the only error of Add
+			return nil, control.TargetExistsError(t.Name) // the only error of Add
 		}
 	}
 	startCtx, cancel := context.WithTimeout(ctx, openTimeout)

@@ -75,9 +75,9 @@ func (b *Bridge) changeTarget(name string, concurrency int, apply func(string, i
 	err := apply(name, concurrency)
 	switch {
 	case errors.Is(err, queue.ErrExists):
-		return control.ErrTargetExists(name)
+		return control.TargetExistsError(name)
 	case errors.Is(err, queue.ErrUnknown):
-		return control.ErrTargetUnknown(name)
+		return control.TargetUnknownError(name)
 	case err == nil && !b.stopping:
 		b.startSlots(name, concurrency)
 		b.applyEffects()
@@ -88,10 +88,10 @@ func (b *Bridge) changeTarget(name string, concurrency int, apply func(string, i
 // notifyTargetsChanged calls the function that OnTargets has set.
 func (b *Bridge) notifyTargetsChanged() {
 	b.mu.Lock()
-	notified := b.onTargetsChanged
+	notify := b.onTargetsChanged
 	b.mu.Unlock()
-	if notified != nil {
-		notified()
+	if notify != nil {
+		notify()
 	}
 }
 
@@ -105,7 +105,7 @@ func (b *Bridge) RemoveTarget(name string) error {
 	b.mu.Unlock()
 	switch {
 	case errors.Is(err, queue.ErrUnknown):
-		return control.ErrTargetUnknown(name)
+		return control.TargetUnknownError(name)
 	case errors.Is(err, queue.ErrBusy):
 		return control.ErrTargetBusy
 	}

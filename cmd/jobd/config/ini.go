@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The dialect has no published grammar. General ini libraries differ from it in ways that change
+// The original jobd's dialect of ini has no published grammar. General ini libraries differ from it in ways that change
 // the meaning of existing files (interpolation of %(x)s, a backslash that continues a line, ':' as
 // a separator, JSON escapes inside double quotes, comments inside keys), so this package has its
 // own parser.

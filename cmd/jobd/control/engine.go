@@ -33,9 +33,9 @@ type Engine interface {
 	// Status reports every target, in the order of Targets.
 	Status() Status
 
-	// AddTarget adds a target (ErrTargetExists), SetConcurrency resizes one
-	// (ErrTargetUnknown), RemoveTarget removes one that has nothing queued or
-	// running (ErrTargetUnknown, ErrTargetBusy). The concurrency is at least 1
+	// AddTarget adds a target (TargetExistsError), SetConcurrency resizes one
+	// (TargetUnknownError), RemoveTarget removes one that has nothing queued or
+	// running (TargetUnknownError, ErrTargetBusy). The concurrency is at least 1
 	// (ErrConcurrency).
 	AddTarget(name string, concurrency int) error
 	SetConcurrency(name string, concurrency int) error
@@ -96,11 +96,11 @@ var ErrTargetBusy = errors.New("queue is not empty")
 //lint:ignore ST1005 clients match on this text
 var ErrConcurrency = errors.New("Invalid concurrency value.")
 
-// ErrTargetExists returns the error for a second target of the same name.
-func ErrTargetExists(name string) error { return fmt.Errorf("target '%s' already added", name) }
+// TargetExistsError returns the error for a second target of the same name.
+func TargetExistsError(name string) error { return fmt.Errorf("target '%s' already added", name) }
 
-// ErrTargetUnknown returns the error for a target that does not exist.
-func ErrTargetUnknown(name string) error { return fmt.Errorf("target '%s' not found", name) }
+// TargetUnknownError returns the error for a target that does not exist.
+func TargetUnknownError(name string) error { return fmt.Errorf("target '%s' not found", name) }
 
 // The functions below return the texts that RunManual reports for a single job.
 

@@ -20,8 +20,8 @@ type Options struct {
 	Password       string // "" demands none
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
-	// SilentAfter is how long a connection may make no request before, at MaxConnections, it is
-	// closed to make room for another one. The default is 10 s.
+	// SilentAfter is how long a connection may go without a request before, at MaxConnections, it
+	// is closed to make room for another one. The default is 10 s.
 	SilentAfter   time.Duration
 	MaxMessage    int // bytes of one message from the peer, default 16 MiB
 	MaxUnfinished int // bytes of incomplete messages, of all accepted connections together; default 256 MiB

@@ -58,7 +58,7 @@ type brokerConn struct {
 	submitter         *gloom.Submitter
 	ctx               context.Context
 	stop              context.CancelFunc
-	workerLoops       sync.WaitGroup
+	goroutines        sync.WaitGroup
 
 	mu               sync.Mutex // guards the fields below
 	wake             *sync.Cond
@@ -66,7 +66,7 @@ type brokerConn struct {
 	pending          int // requests that have not been sent
 	pendingChanges   int // changes that the broker has not answered yet
 	workers          map[job.ID][]*workerConn
-	denied           error          // why requests do not reach the broker
+	unreachableErr   error          // why requests do not reach the broker
 	pendingRuleDrops map[string]int // how many queued requests drop the rule of a pattern
 
 	outdated     chan struct{} // closed by outdate, when a new connection would have rights that this one lacks
@@ -94,26 +94,26 @@ type brokerRequest struct {
 // maxPending is the maximum number of jobs that may be on their way to the broker.
 const maxPending = 1 << 16
 
-func openBrokerConn(b Broker, own string, maxJobs int, runCommand func(f func(m *machine)), log zerolog.Logger) (*brokerConn, error) {
-	l := &brokerConn{broker: b, runCommand: runCommand, log: log, runningTypePrefix: own, workers: make(map[job.ID][]*workerConn), pendingRuleDrops: make(map[string]int), outdated: make(chan struct{})}
-	for _, sampled := range []*zerolog.Logger{&l.sampledLog, &l.sampledWorkerLog} {
+func openBrokerConn(b Broker, runningTypePrefix string, maxJobs int, runCommand func(f func(m *machine)), log zerolog.Logger) (*brokerConn, error) {
+	c := &brokerConn{broker: b, runCommand: runCommand, log: log, runningTypePrefix: runningTypePrefix, workers: make(map[job.ID][]*workerConn), pendingRuleDrops: make(map[string]int), outdated: make(chan struct{})}
+	for _, sampled := range []*zerolog.Logger{&c.sampledLog, &c.sampledWorkerLog} {
 		*sampled = log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})
 	}
-	l.wake = sync.NewCond(&l.mu)
-	l.markOutdated = sync.OnceFunc(func() { close(l.outdated) })
-	l.ctx, l.stop = context.WithCancel(context.Background())
+	c.wake = sync.NewCond(&c.mu)
+	c.markOutdated = sync.OnceFunc(func() { close(c.outdated) })
+	c.ctx, c.stop = context.WithCancel(context.Background())
 	size := maxPending
 	if !b.Exclusive {
 		size = maxJobs + maxPending // each job counts until it has ended
 	}
 	var err error
-	l.submitter, err = gloom.NewSubmitter(append(b.Submitter, gloom.Window(size))...)
+	c.submitter, err = gloom.NewSubmitter(append(b.Submitter, gloom.Window(size))...)
 	if err != nil {
-		l.stop()
+		c.stop()
 		return nil, err
 	}
-	l.workerLoops.Go(l.run)
-	return l, nil
+	c.goroutines.Go(c.run)
+	return c, nil
 }
 
 func (c *brokerConn) close() {
@@ -131,7 +131,7 @@ func (c *brokerConn) close() {
 		}
 	}
 	_ = c.submitter.Close()
-	c.workerLoops.Wait()
+	c.goroutines.Wait()
 	c.broker.Close()
 }
 
@@ -308,7 +308,7 @@ func (c *brokerConn) noteDropped(pattern string) {
 
 func (c *brokerConn) setDenied(why error) {
 	c.mu.Lock()
-	c.denied = why
+	c.unreachableErr = why
 	c.mu.Unlock()
 }
 
@@ -316,8 +316,8 @@ func (c *brokerConn) setDenied(why error) {
 func (c *brokerConn) health() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.denied != nil {
-		return c.denied
+	if c.unreachableErr != nil {
+		return c.unreachableErr
 	}
 	return c.broker.Health()
 }
@@ -343,15 +343,15 @@ func (c *brokerConn) submitJob(s *submission) error {
 // ends the run first.
 const brokerGrace = 5 * time.Second
 
-// maxRetries is the maximum number of retries that the broker allows: the master itself counts the
-// retries of a job.
+// maxRetries is as large as the broker permits, since the master itself counts the retries of a
+// job.
 const maxRetries = 1000
 
 var emptyBody = json.RawMessage("0")
 
 // onResult is called when the broker accepts a detached job, ends a job that is not detached, or
-// refuses a job. It ignores the end of a job that a worker already ran when it was submitted,
-// because the master itself has ended that job.
+// refuses a job. It ignores the end of a job that was submitted under runningTypePrefix, because the
+// master itself has ended that job.
 func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
@@ -396,7 +396,7 @@ func (c *brokerConn) setServing(id job.ID, v serving) {
 		if i == len(conns) {
 			p := &workerConn{Worker: c.newWorker(id, serves), serving: serves}
 			conns = append(conns, p)
-			c.workerLoops.Go(func() { c.runWorker(id, p) })
+			c.goroutines.Go(func() { c.runWorker(id, p) })
 			continue
 		}
 		conns[i].serving = serves
@@ -466,7 +466,7 @@ func (c *brokerConn) removeWorker(id job.ID) {
 	for _, conn := range conns {
 		conn.removed = true
 		w := conn.Worker
-		c.workerLoops.Go(func() {
+		c.goroutines.Go(func() {
 			ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 			defer cancel()
 			_ = w.Stop(ctx)

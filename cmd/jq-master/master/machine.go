@@ -278,7 +278,7 @@ type run struct {
 	onlyThisWorker bool    // the job's type at the broker is one that only this worker serves
 	replies        []reply // replies to the worker's reports, which are sent when the end is written
 	ended          bool    // the worker has reported the end, which is being written
-	puller         *puller
+	pullRequest    *pullRequest
 }
 
 // reply is called with the outcome of a request, with the master's lock held; it must not block.

@@ -38,7 +38,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	for _, w := range mc.workers {
 		slots += w.MaxJobs
 	}
-	results, waiters, bytes, resultCount := mc.results, mc.waiters, mc.usedBytes(), mc.awayErr == nil
+	results, waiters, bytes, storeUp := mc.results, mc.waiters, mc.usedBytes(), mc.awayErr == nil
 	keys := len(mc.keys)
 	schedules, due := len(mc.schedules.byName), maps.Clone(mc.schedules.queued)
 	m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge("blocked", "Jobs that a constraint holds back.", float64(k.Blocked), "constraint", k.ID)
 	}
-	gauge("store_up", "Whether the store accepts writes.", map[bool]float64{true: 1}[resultCount])
+	gauge("store_up", "Whether the store accepts writes.", map[bool]float64{true: 1}[storeUp])
 	gauge("ledger_imbalance", "Difference in the ledger of jobs; anything but 0 is a bug.", float64(ledger.imbalance()))
 	to <- counters.waitSeconds.metric("wait_seconds", "How long jobs waited before an attempt, not counting delays.")
 	to <- counters.runSeconds.metric("run_seconds", "How long attempts took.")

@@ -6,8 +6,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// puller is a worker's request for jobs.
-type puller struct {
+// pullRequest is a worker's request for jobs.
+type pullRequest struct {
 	max      int
 	expected int // jobs that are being started for this request
 	jobs     []job.Handout
@@ -19,15 +19,15 @@ type puller struct {
 
 // demand returns how many more jobs the worker's open requests can take.
 func (w *worker) demand() (n int) {
-	for _, p := range w.pullers {
+	for _, p := range w.pullRequests {
 		n += p.max - p.expected - len(p.jobs)
 	}
 	return n
 }
 
 // reserve returns the request that gets the next job. Call it only if demand is above 0.
-func (w *worker) reserve() *puller {
-	for _, p := range w.pullers {
+func (w *worker) reserve() *pullRequest {
+	for _, p := range w.pullRequests {
 		if p.max > p.expected+len(p.jobs) {
 			p.expected++
 			return p
@@ -37,51 +37,52 @@ func (w *worker) reserve() *puller {
 }
 
 // pull begins a request for jobs.
-func (m *machine) pull(w *worker, p *puller) {
-	w.pullers = append(w.pullers, p)
+func (m *machine) pull(w *worker, p *pullRequest) {
+	w.pullRequests = append(w.pullRequests, p)
 	m.updateServing(w)
 }
 
 // deliver adds a job to a request and returns true; if the request has ended, it returns false.
-func (p *puller) deliver(m *machine, h *job.Handout) bool {
+func (p *pullRequest) deliver(m *machine, h *job.Handout) bool {
 	p.expected--
 	if p.closed {
 		return false
 	}
 	r := m.jobs.Get(h.ID)
 	p.jobs, p.runs, p.records = append(p.jobs, *h), append(p.runs, r.runInfo.run), append(p.records, r)
-	p.deliverAll(m)
+	p.wakeIfComplete(m)
 	return true
 }
 
 // onNotDelivered is called when a job on its way to a request will not arrive.
-func (p *puller) onNotDelivered(m *machine) {
+func (p *pullRequest) onNotDelivered(m *machine) {
 	p.expected--
-	p.deliverAll(m)
+	p.wakeIfComplete(m)
 }
 
 // wake ends the wait of a request.
-func (p *puller) wake() {
+func (p *pullRequest) wake() {
 	if p.ready != nil {
 		p.ready()
 		p.ready = nil
 	}
 }
 
-// deliverAll ends the wait of a request that has jobs, unless more are on their way.
-func (p *puller) deliverAll(m *machine) {
+// wakeIfComplete ends the wait of a request that has jobs, unless it waits for more that are on
+// their way.
+func (p *pullRequest) wakeIfComplete(m *machine) {
 	if len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || m.awayErr != nil) {
 		p.wake()
 	}
 }
 
 // endPull ends a request and returns its jobs. If taken is false, their runs are undone instead.
-func (m *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
+func (m *machine) endPull(w *worker, p *pullRequest, taken bool) []job.Handout {
 	if p.closed {
 		return nil
 	}
 	p.closed = true
-	w.pullers = slices.DeleteFunc(w.pullers, func(o *puller) bool { return o == p })
+	w.pullRequests = slices.DeleteFunc(w.pullRequests, func(o *pullRequest) bool { return o == p })
 	w.lastSeen = m.now
 	m.updateServing(w)
 	var jobs []job.Handout
@@ -97,9 +98,9 @@ func (m *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	return jobs
 }
 
-// closePulls ends the requests of a worker that leaves.
-func (m *machine) closePulls(w *worker) {
-	for _, p := range w.pullers {
+// wakePulls ends the waits of the requests of a worker that leaves.
+func (m *machine) wakePulls(w *worker) {
+	for _, p := range w.pullRequests {
 		p.wake()
 	}
 }

@@ -19,7 +19,7 @@ func TestPullMisses(t *testing.T) {
 	started := map[job.ID]func(error){}
 	m.env.store = &heldStartStore{Store: w.store, pendingStarts: started}
 	var ready int
-	p := &puller{max: 2, ready: func() { ready++ }}
+	p := &pullRequest{max: 2, ready: func() { ready++ }}
 	ids := []job.ID{m.newID(), m.newID()}
 	w.step(m, func() {
 		m.pull(k, p)

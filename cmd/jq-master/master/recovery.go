@@ -175,7 +175,7 @@ func (m *machine) drain() {
 	m.draining = true
 	m.serveAll()
 	for _, w := range m.workers {
-		m.closePulls(w)
+		m.wakePulls(w)
 	}
 	for _, p := range m.bySeq {
 		if r := p.rec; r != nil && r.runInfo != nil && len(r.runInfo.pollers) > 0 {
@@ -197,8 +197,8 @@ func (m *machine) onStoreChange(away error) {
 	m.awayErr = away
 	if away != nil { // requests do not wait for jobs whose start cannot be written now
 		for _, w := range m.workers {
-			for _, p := range w.pullers {
-				p.deliverAll(m)
+			for _, p := range w.pullRequests {
+				p.wakeIfComplete(m)
 			}
 		}
 	}

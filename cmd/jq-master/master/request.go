@@ -288,7 +288,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
 	delivered := make(chan struct{}, 1)
-	p := &puller{max: limit, ready: func() { delivered <- struct{}{} }}
+	p := &pullRequest{max: limit, ready: func() { delivered <- struct{}{} }}
 	var pulledFrom *machine
 	var dead <-chan struct{}
 	w, err := readMachine(m, func(mc *machine) (*worker, error) {

@@ -70,7 +70,7 @@ func (m *machine) start(r *record, w *worker, h brokerJob) {
 	m.metrics.waitSeconds.add(float64(m.wallTime-max(r.Enqueued, r.Due)) / 1000)
 	w.runs[r] = struct{}{}
 	if w.Pulls() {
-		run.puller = w.reserve()
+		run.pullRequest = w.reserve()
 	}
 	m.timers.set(r, run.deadline)
 }
@@ -82,15 +82,15 @@ func (m *machine) handToWorker(r *record, run *run) {
 		m.timers.set(r, run.deadline)
 	}
 	if w := run.worker; !w.available(m) || !w.Pulls() && m.now < w.pausedUntil {
-		if run.puller != nil {
-			run.puller.onNotDelivered(m)
+		if run.pullRequest != nil {
+			run.pullRequest.onNotDelivered(m)
 		}
 		m.undoRun(r)
 		return
 	}
 	h := &job.Handout{Job: r.Job, Deadline: m.wallAt(run.deadline - toMillis(m.TimeoutGrace))}
 	if run.worker.Pulls() {
-		if run.delivered = run.puller.deliver(m, h); !run.delivered {
+		if run.delivered = run.pullRequest.deliver(m, h); !run.delivered {
 			m.undoRun(r)
 		}
 		return

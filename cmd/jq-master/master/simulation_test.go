@@ -69,7 +69,7 @@ type simWorker struct {
 	beats   bool
 	removed bool
 	running map[job.ID]int32 // attempts of the jobs that it has
-	pending *puller
+	pending *pullRequest
 }
 
 func newSimulation(t *testing.T, seed uint64) *simulation {

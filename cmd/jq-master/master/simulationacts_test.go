@@ -156,7 +156,7 @@ func (w *simulation) pull(s *simWorker) {
 		if err != nil {
 			return
 		}
-		s.pending = &puller{max: 1 + w.rng.IntN(2), ready: func() {}}
+		s.pending = &pullRequest{max: 1 + w.rng.IntN(2), ready: func() {}}
 		w.machine.pull(k, s.pending)
 	})
 }

@@ -22,7 +22,7 @@ type worker struct {
 	lastPause          time.Duration    // the length of the last pause that the worker got because it was unreachable
 	excludedUntil      map[string]int64 // for names that it does not know: until when it gets no jobs with the name
 	cancelUntil        map[job.ID]int64 // jobs that were cancelled while it ran them, and until when heartbeats return them
-	pullers            []*puller
+	pullRequests       []*pullRequest
 	hasResubmittedRuns bool // some of its runs were submitted to a new broker, to be handed to it again
 	serving            serving
 	connected          bool
@@ -35,7 +35,7 @@ func (w *worker) available(m *machine) bool {
 
 // hasOpenRequest reports whether the worker waits for a reply. Such a worker is not silent.
 func (w *worker) hasOpenRequest() bool {
-	if len(w.pullers) > 0 {
+	if len(w.pullRequests) > 0 {
 		return true
 	}
 	for r := range w.runs {
@@ -213,7 +213,7 @@ func (m *machine) findWorker(from job.Caller, leaving bool) (*worker, error) {
 func (m *machine) removeWorker(w *worker) {
 	w.Leaving = true
 	m.updateServing(w)
-	m.closePulls(w)
+	m.wakePulls(w)
 	if len(w.runs) > 0 {
 		stored := w.Worker
 		m.tellStore(func(done func(error)) { m.env.store.PutWorker(w.ID, &stored, done) }, nil)
@@ -254,7 +254,7 @@ func (w *worker) jobsByAge() []*record {
 func (m *machine) endLostRuns(w *worker) {
 	w.removed = true
 	m.updateServing(w)
-	m.closePulls(w)
+	m.wakePulls(w)
 	for _, r := range w.jobsByAge() {
 		m.endLostRun(r)
 	}

@@ -239,7 +239,7 @@ func TestTimeWithoutWorkerIsKnown(t *testing.T) {
 	register(job.Worker{URL: "http://there", Names: []string{"pushed*"}})
 	gone := register(job.Worker{Names: []string{"mail", "sms"}})
 	open := register(job.Worker{Names: []string{"sms"}})
-	w.step(m, func() { m.pull(open, &puller{max: 1, ready: func() {}}) })
+	w.step(m, func() { m.pull(open, &pullRequest{max: 1, ready: func() {}}) })
 	w.elapse(12 * time.Minute)
 	for name, want := range map[string]string{"mail": "true 12m0s", "sms": "true 0s", "pushed-1": "true 0s", "none": "false 0s"} {
 		if served, since := silenceOf(askedGlobs(m.lastAsked()), name, m.now); fmt.Sprint(served, " ", since.Truncate(time.Minute)) != want {

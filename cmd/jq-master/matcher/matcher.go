@@ -78,7 +78,7 @@ func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 	if depth > MaxDepth {
 		p.refuse(job.InvalidValue, at, "is nested deeper than %d", MaxDepth)
 	}
-	var field, op, value pack.Value
+	var formValue, op, value pack.Value
 	for k, part := range v.Pairs() {
 		switch {
 		case p.fault != nil:
@@ -92,7 +92,7 @@ func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 			if m.kind != "" && m.kind != form {
 				p.refuse(job.InvalidValue, at, "has %s and %s, it must have %s", m.kind, form, conditionForms)
 			}
-			m.kind, field = form, part
+			m.kind, formValue = form, part
 		default:
 			p.refuse(job.InvalidValue, at, "has a key %.80s, it must have %s", pack.AppendJSON(nil, k), conditionForms)
 		}
@@ -100,11 +100,11 @@ func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
 	at += "."
 	switch m.kind {
 	case "all", "any":
-		p.parts(m, field, at+m.kind, depth)
+		p.parts(m, formValue, at+m.kind, depth)
 	case "not":
-		m.parts = []*Matcher{p.parse(field, at+m.kind, depth+1)}
+		m.parts = []*Matcher{p.parse(formValue, at+m.kind, depth+1)}
 	case "field":
-		p.condition(m, field, op, value, at)
+		p.condition(m, formValue, op, value, at)
 		return m
 	}
 	if op != nil || value != nil {

@@ -17,9 +17,9 @@ const (
 	tailSize = 1 << 10
 )
 
-// stepResult holds what a handler process prints at the end of a step: a line with the process's
-// secret, a number, and the size of the data that follow. Everything that was printed since the
-// last mark belongs to the step.
+// stepResult is the result of a step. A handler process ends each step with an end line, which has
+// the process's secret, a number, and the size of the data that follow it. Everything that was printed
+// since the last end line and its data belongs to the step.
 type stepResult struct {
 	number int
 	data   []byte
@@ -41,14 +41,14 @@ type output struct {
 	maxLines int   // maximum number of J: lines of a step
 	maxSize  int64 // maximum size of a step's output, in bytes
 	log      zerolog.Logger
-	results  chan stepResult // has room for one mark: a step begins only after the last mark was taken
+	results  chan stepResult // has room for one: a step begins only after the result of the last one was taken
 
 	current  stepResult
 	line     []byte // the kept part of the current line
-	dataLeft int    // how many bytes of the mark's data are still to come
+	dataLeft int    // how many bytes of the end line's data are still to come
 
 	mu        sync.Mutex // guards the following
-	bytesLeft int64      // how many bytes may still come before the next mark
+	bytesLeft int64      // how many bytes may still come before the next end line
 	tail      []byte     // the end of a step's standard error
 }
 
@@ -67,7 +67,7 @@ func (o *output) takeBytes(n int) bool {
 	return o.bytesLeft >= 0
 }
 
-// Write fails, which closes the pipe, when a step has printed too much, or an invalid mark.
+// Write fails, which closes the pipe, when a step has printed too much, or an invalid end line.
 func (o *output) Write(p []byte) (int, error) {
 	if !o.takeBytes(len(p)) {
 		return 0, o.fail(codeOutput, "more than %d bytes were printed", o.maxSize)
@@ -93,7 +93,7 @@ func (o *output) Write(p []byte) (int, error) {
 		}
 		o.keep(p[:end])
 		p = p[end+1:]
-		if err := o.endLine(); err != nil {
+		if err := o.lineEnded(); err != nil {
 			return 0, err
 		}
 	}
@@ -126,7 +126,7 @@ func (o *output) keep(part []byte) {
 	o.line = append(o.line, part[:max(0, min(len(part), limit-len(o.line)))]...)
 }
 
-func (o *output) endLine() error {
+func (o *output) lineEnded() error {
 	line := o.line
 	if o.line = o.line[:0]; cap(o.line) > 64<<10 {
 		o.line = nil
@@ -160,12 +160,12 @@ func (o *output) endLine() error {
 func (o *output) endStep(rest []byte) error {
 	fields := bytes.Fields(rest)
 	if len(fields) != 2 {
-		return o.fail(codeContextDied, "the context printed a bad mark")
+		return o.fail(codeContextDied, "the handler process printed an invalid end-of-step line")
 	}
 	number, err := strconv.Atoi(string(fields[0]))
 	size, err2 := strconv.Atoi(string(fields[1]))
 	if err != nil || err2 != nil || size < 0 {
-		return o.fail(codeContextDied, "the context printed a bad mark")
+		return o.fail(codeContextDied, "the handler process printed an invalid end-of-step line")
 	}
 	if int64(size) > o.maxSize {
 		return o.fail(codeOutput, "the data has %d bytes; at most %d are allowed", size, o.maxSize)
@@ -187,7 +187,7 @@ func (o *output) stepEnded() error {
 	case o.results <- done:
 		return nil
 	default:
-		return o.fail(codeContextDied, "the context printed an unexpected mark")
+		return o.fail(codeContextDied, "the handler process printed an unexpected end-of-step line")
 	}
 }
 

@@ -19,8 +19,8 @@ func testOutput(size int64) *output {
 	return newOutput("secret", &Options{MaxLine: 20, MaxLines: 1000, MaxOutput: size}, zerolog.Nop())
 }
 
-// markText returns a mark as a short text.
-func markText(m stepResult) string {
+// resultText returns a result as a short text.
+func resultText(m stepResult) string {
 	s := fmt.Sprintf("%d %q %v bad=%d", m.number, m.data, m.lines, m.badLines)
 	if m.statusLine != nil {
 		s += fmt.Sprintf(" R %d %q", m.statusLine.status, m.statusLine.data)
@@ -71,11 +71,11 @@ func TestOutputOfRunsIsSplit(t *testing.T) {
 			}
 			select {
 			case m := <-o.results:
-				if got := markText(m); got != want {
+				if got := resultText(m); got != want {
 					t.Errorf("%.80q cut %v: %.200s, want %.200s", in, cut, got, want)
 				}
 			default:
-				t.Errorf("%.80q cut %v: no mark, %v", in, cut, err)
+				t.Errorf("%.80q cut %v: no result, %v", in, cut, err)
 			}
 		}
 	}
@@ -105,12 +105,12 @@ func TestEndlessOutput(t *testing.T) {
 		}
 	}
 	if m := <-o.results; m.fault == nil || m.fault.code != codeOutput || len(o.tail) > job.MaxStderr {
-		t.Errorf("%s, %d bytes are held", markText(m), len(o.tail))
+		t.Errorf("%s, %d bytes are held", resultText(m), len(o.tail))
 	}
 }
 
-// TestHostileOutput: random output that has all special texts except the secret never contains a
-// mark.
+// TestHostileOutput: random output that has all special texts except the secret never contains an
+// end line.
 func TestHostileOutput(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()
@@ -126,26 +126,26 @@ func TestHostileOutput(t *testing.T) {
 			lines += strings.Count(part, "\n")
 		}
 		if len(o.results) != 0 || o.current.count() > lines {
-			t.Fatalf("seed %d: %d marks, %d lines of %d make jobs", seed, len(o.results), o.current.count(), lines)
+			t.Fatalf("seed %d: %d results, %d lines of %d make jobs", seed, len(o.results), o.current.count(), lines)
 		}
 		if _, err := o.Write([]byte("\nsecret 201 2\nok")); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if m := <-o.results; m.number != 201 || string(m.data) != "ok" {
-			t.Fatalf("seed %d: %s", seed, markText(m))
+			t.Fatalf("seed %d: %s", seed, resultText(m))
 		}
 	}
 }
 
-// TestUnexpectedMarks: an unexpected mark ends the handler process, because it shows that a job knows
+// TestUnexpectedEndLines: an unexpected end line ends the handler process, because it shows that a job knows
 // the secret.
-func TestUnexpectedMarks(t *testing.T) {
+func TestUnexpectedEndLines(t *testing.T) {
 	o := testOutput(1 << 20)
 	if _, err := o.Write([]byte("secret 200 0\n")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := o.Write([]byte("secret 200 0\n")); err == nil {
-		t.Fatal("a second mark was taken")
+		t.Fatal("a second end line was taken")
 	}
 }
 
@@ -163,7 +163,7 @@ func FuzzOutput(f *testing.F) {
 			t.Fatalf("whole: %v, cut: %v", err, err2)
 		}
 		if len(whole.results) > 0 {
-			if a, b := markText(<-whole.results), markText(<-parts.results); a != b {
+			if a, b := resultText(<-whole.results), resultText(<-parts.results); a != b {
 				t.Fatalf("whole: %s\ncut: %s", a, b)
 			}
 		}

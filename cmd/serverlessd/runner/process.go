@@ -37,11 +37,11 @@ type interpreter interface {
 	// open opens the files that a process inherits besides the pipe of its input.
 	open(c *handlerProcess) ([]*os.File, error)
 	// greeting, hook and task return bytes for the input of a process. It answers each with
-	// a mark, whose number status interprets.
+	// an end line, whose number status interprets.
 	greeting(c *handlerProcess) []byte
 	hook(c *handlerProcess, source string) []byte
 	task(c *handlerProcess, b Batch, j Job) ([]byte, error)
-	// status returns the status for the number in a run's mark, and the data that the run gets if
+	// status returns the status for the number in a run's end line, and the data that the run gets if
 	// it has given none.
 	status(number int) (status int, data string)
 }
@@ -162,7 +162,7 @@ func (c *handlerProcess) start(name string) error {
 
 const diedReason = "the context ended before the job did"
 
-// step sends a frame to a process and waits for the mark that ends the step. The step may
+// step sends a frame to a process and waits for the end line of the step. The step may
 // take at most limit and, unless cpu is 0, use at most cpu of processor time. After a fault the
 // process cannot be used again. A fault without a code means that ctx has ended.
 func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (result stepResult, fault *runFault) {

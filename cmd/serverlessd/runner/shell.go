@@ -35,16 +35,16 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// markCommand is a command that prints a mark with the exit status of the commands before it. The
+// endCommand is a command that prints an end line with the exit status of the commands before it. The
 // secret is part of the command, and in no variable.
-func (shell) markCommand(c *handlerProcess) string {
+func (shell) endCommand(c *handlerProcess) string {
 	return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n"
 }
 
-func (s shell) greeting(c *handlerProcess) []byte { return []byte("exec 3<&-\n" + s.markCommand(c)) }
+func (s shell) greeting(c *handlerProcess) []byte { return []byte("exec 3<&-\n" + s.endCommand(c)) }
 
 func (s shell) hook(c *handlerProcess, source string) []byte {
-	return []byte("eval " + quote(source) + "\n" + s.markCommand(c))
+	return []byte("eval " + quote(source) + "\n" + s.endCommand(c))
 }
 
 func (s shell) task(c *handlerProcess, b Batch, j Job) ([]byte, error) {
@@ -61,7 +61,7 @@ func (s shell) task(c *handlerProcess, b Batch, j Job) ([]byte, error) {
 	}
 	// set +e, because after a set -e in the hook "before" a failing job would end the handler process.
 	return fmt.Appendf(nil, "set +e\n(exec </dev/fd/4 4<&-; export JOB_ID=%s JOB_TYPE=%s JOB_TRY=%d; set -- %s; eval %s)\n%s",
-		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.markCommand(c)), err
+		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.endCommand(c)), err
 }
 
 func (shell) status(number int) (int, string) {

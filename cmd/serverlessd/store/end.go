@@ -64,6 +64,9 @@ func (t *tx) uncount(h lockedRow) *Counts {
 	return c
 }
 
+// countEnded moves a row to the count of the jobs that ended with this code.
+func (t *tx) countEnded(h lockedRow, code string) { *t.uncount(h).endedCount(code)++ }
+
 func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 	c := t.uncount(h)
 	switch e.Action {
@@ -98,7 +101,7 @@ func (t *tx) archive(h lockedRow, code string, status int) {
 		exitcode = status
 	}
 	t.change(h, "`lock` = ?, dt = ?, done_dt = ?, code = ?, exitcode = COALESCE(?, exitcode)",
-		endedLock, formatTime(dtOfEnded(t.now)), formatTime(t.now), code, exitcode)
+		endedLock, formatTime(dueOfEnded(t.now)), formatTime(t.now), code, exitcode)
 }
 
 // change is an update of rows that a transaction has locked.
@@ -129,9 +132,9 @@ func (t *tx) writeChanges() {
 	}
 }
 
-// freeJob removes the lock of a job, which is then due at the time dt.
-func (t *tx) freeJob(h lockedRow, dt time.Time, set string, args ...any) {
+// freeJob removes the lock of a job, which is then due at that time.
+func (t *tx) freeJob(h lockedRow, due time.Time, set string, args ...any) {
 	c := t.uncount(h)
 	c.Waiting++
-	t.change(h, "`lock` = '', dt = ?"+set, append([]any{formatTime(dt)}, args...)...)
+	t.change(h, "`lock` = '', dt = ?"+set, append([]any{formatTime(due)}, args...)...)
 }

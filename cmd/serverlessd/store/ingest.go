@@ -90,7 +90,7 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 // the journal.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
-		n := t.store.insertRows(min(maxNames, len(rows)))
+		n := t.store.insertRows(min(maxRowsPerStatement, len(rows)))
 		part := rows[:n]
 		rows = rows[n:]
 		err := t.insertRows(part)

@@ -84,7 +84,7 @@ func TestRunsAreReadInOrder(t *testing.T) {
 		ingest(t, s, j, well)
 		told := func(id job.ID) (words string) {
 			for i, r := range get(t, beside, id).Runs {
-				words += fmt.Sprintf("%d %s %s %s;", r.N, r.Outcome, r.Worker, r.Error)
+				words += fmt.Sprintf("%d %s %s %s;", r.N, r.Outcome, r.Sysid, r.Error)
 				if r.Started.IsZero() != (i == 1) || r.Took < 0 || len(r.Error) > 1<<10 {
 					t.Errorf("%+v", r)
 				}

@@ -138,7 +138,7 @@ func (*mysqlDialect) kind(err error) kind {
 	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // another daemon has just created the table or the column
 		return kindConflict
 	}
-	return kindUnwell
+	return kindTemporary
 }
 
 func (*mysqlDialect) insertRows(rows int) int { return rows }

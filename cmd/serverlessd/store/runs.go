@@ -20,7 +20,7 @@ const (
 // PastRun is a run that has ended, described with the broker's words.
 type PastRun struct {
 	N       int       // from 1
-	Worker  string    // the sysid of the daemon; "" if it is not kept
+	Sysid   string    // the sysid of the daemon; "" if it is not kept
 	Started time.Time // zero if not known
 	Took    time.Duration
 	Outcome string // answered, failed, lost, timed_out
@@ -48,7 +48,7 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 		started = formatTime(r.Started)
 	}
 	t.put("sq_runs", "id, n", "worker, started, took_ms, outcome, error",
-		string(id), r.N, r.Worker, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
+		string(id), r.N, r.Sysid, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
 	if r.N > maxRuns {
 		t.runAtEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-maxRuns)
 	}
@@ -56,7 +56,7 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 
 // lostRun stores the run of a job whose lock has expired.
 func (t *tx) lostRun(h lockedRow) {
-	r := PastRun{N: h.tries, Worker: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
+	r := PastRun{N: h.tries, Sysid: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
 	if h.tries == 1 {
 		r.Started, r.Took = h.firstStart, max(0, t.now.Sub(h.firstStart))
 	}
@@ -71,22 +71,22 @@ func (t *tx) wasWritten(e *RunEnd, sysid string) (written bool, err error) {
 	}
 	r := e.Last.pastRun(e, sysid, t.now)
 	err = t.queryRow("SELECT 1 FROM sq_runs WHERE id = ? AND n = ? AND worker = ? AND took_ms = ? AND outcome = ? AND error = ?",
-		[]any{string(e.ID), r.N, r.Worker, r.Took.Milliseconds(), r.Outcome, []byte(r.Error)}, &written)
+		[]any{string(e.ID), r.N, r.Sysid, r.Took.Milliseconds(), r.Outcome, []byte(r.Error)}, &written)
 	return written, err
 }
 
 // pastRun returns the run that l and e describe.
 func (l *LastRun) pastRun(e *RunEnd, sysid string, now time.Time) PastRun {
 	ended := now.Add(-time.Since(l.At))
-	r := PastRun{N: e.Tries, Worker: sysid, Started: ended.Add(-l.Took), Took: l.Took, Outcome: outcomeOf(l.Code)}
+	r := PastRun{N: e.Tries, Sysid: sysid, Started: ended.Add(-l.Took), Took: l.Took, Outcome: outcomeOf(l.Code)}
 	if l.Code == job.CodeOK {
 		return r
 	}
-	said := strings.TrimSpace(string(l.Data))
-	if room := maxRunError - len("…\n") - len(said); room > 0 && len(l.Stderr) > 0 {
-		said += "\n" + string(l.Stderr[max(0, len(l.Stderr)-room):])
+	text := strings.TrimSpace(string(l.Data))
+	if room := maxRunError - len("…\n") - len(text); room > 0 && len(l.Stderr) > 0 {
+		text += "\n" + string(l.Stderr[max(0, len(l.Stderr)-room):])
 	}
-	if r.Error = strings.ToValidUTF8(strings.TrimSpace(said), "\uFFFD"); r.Error == "" {
+	if r.Error = strings.ToValidUTF8(strings.TrimSpace(text), "\uFFFD"); r.Error == "" {
 		r.Error = l.Code
 	}
 	if len(r.Error) > maxRunError {
@@ -109,7 +109,7 @@ func addRuns(ctx context.Context, q querier, rec *Record) error {
 		[]any{string(rec.ID), rec.Tries, maxRuns}, func(r *sql.Rows) error {
 			var run PastRun
 			var elapsed int64
-			err := r.Scan(&run.N, &run.Worker, (*sqlTime)(&run.Started), &elapsed, &run.Outcome, &run.Error)
+			err := r.Scan(&run.N, &run.Sysid, (*sqlTime)(&run.Started), &elapsed, &run.Outcome, &run.Error)
 			run.Took = time.Duration(elapsed) * time.Millisecond
 			rec.Runs = append(rec.Runs, run)
 			return err

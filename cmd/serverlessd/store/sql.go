@@ -20,8 +20,8 @@ import (
 const (
 	// callTimeout bounds a transaction, including its repeated attempts.
 	callTimeout = 10 * time.Second
-	// maxNames is the maximum number of rows that a statement names.
-	maxNames = 512
+	// maxRowsPerStatement limits the rows that a statement names.
+	maxRowsPerStatement = 512
 )
 
 // dialect provides what differs between databases.
@@ -68,7 +68,7 @@ type statement struct {
 type kind int
 
 const (
-	kindUnwell    kind = iota // a temporary problem of the database: repeat the call later
+	kindTemporary kind = iota // a temporary problem of the database: repeat the call later
 	kindTooLarge              // the data is too large, and always will be
 	kindDuplicate             // the key exists
 	kindConflict              // another transaction was in the way: repeat the transaction soon
@@ -188,7 +188,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
-	var met error // the error of the last attempt that was repeated
+	var lastRetried error // the error of the last attempt that was repeated
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := s.connect(ctx)
 		if err == nil {
@@ -197,7 +197,7 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) == kindConflict:
-			met = err
+			lastRetried = err
 		default:
 			err = backoff.Permanent(err)
 		}
@@ -209,8 +209,8 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 	switch {
 	case err == nil || isStoreError(err) || errors.Is(err, ErrAway):
 		return err
-	case ctx.Err() != nil && met != nil && !errors.Is(err, met):
-		return fmt.Errorf("%w: %w: %w", ErrAway, err, met)
+	case ctx.Err() != nil && lastRetried != nil && !errors.Is(err, lastRetried):
+		return fmt.Errorf("%w: %w: %w", ErrAway, err, lastRetried)
 	case ctx.Err() != nil, errors.Is(err, errRaced), errors.Is(err, errNotDeleted), s.kind(err) >= kindConflict:
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	case s.kind(err) == kindTooLarge:
@@ -299,7 +299,7 @@ func (t *tx) deleteAll(tables []string, condition string, args ...any) error {
 func (t *tx) insertAll(into string, columns int, args []any) error {
 	row := "," + placeholders(columns)
 	for len(args) > 0 {
-		n := t.store.insertRows(min(maxNames, len(args)/columns))
+		n := t.store.insertRows(min(maxRowsPerStatement, len(args)/columns))
 		if _, err := t.exec(into+" VALUES "+strings.Repeat(row, n)[1:], args[:n*columns]...); err != nil {
 			return err
 		}
@@ -323,7 +323,7 @@ func eachRow(ctx context.Context, q querier, text string, args []any, scan func(
 	return rows.Err()
 }
 
-// queryOne reads a query's only row. If there is no row, what to points to is not changed.
+// queryOne reads a query's only row. If there is no row, the targets are left unchanged.
 func queryOne(ctx context.Context, q querier, text string, args []any, to ...any) error {
 	return eachRow(ctx, q, text, args, func(r *sql.Rows) error { return r.Scan(to...) })
 }
@@ -341,12 +341,12 @@ func placeholders(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
-// inLists splits names into slices, and yields for each the condition that a column has one of its
-// names, and the arguments of the condition. The last name may be repeated, so that the number of
+// inLists splits values into slices, and yields for each the condition that a column has one of its
+// values, and the arguments of the condition. The last value may be repeated, so that the number of
 // different texts stays small, because databases cache statements by text.
-func inLists[T ~string](names []T) iter.Seq2[string, []any] {
+func inLists[T ~string](values []T) iter.Seq2[string, []any] {
 	return func(yield func(text string, args []any) bool) {
-		for part := range slices.Chunk(names, maxNames) {
+		for part := range slices.Chunk(values, maxRowsPerStatement) {
 			n := 1
 			for n < len(part) {
 				n *= 2

@@ -244,7 +244,7 @@ func (*sqliteDialect) onConflict(key string) (clause, newValue string) {
 func (*sqliteDialect) kind(err error) kind {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
-		return kindUnwell
+		return kindTemporary
 	}
 	switch e.Code() {
 	case lib.SQLITE_CONSTRAINT_PRIMARYKEY, lib.SQLITE_CONSTRAINT_UNIQUE:
@@ -256,7 +256,7 @@ func (*sqliteDialect) kind(err error) kind {
 	case lib.SQLITE_TOOBIG:
 		return kindTooLarge
 	}
-	return kindUnwell
+	return kindTemporary
 }
 
 // insertRows returns a power of two, so that the number of different texts stays small.

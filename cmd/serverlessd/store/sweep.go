@@ -43,7 +43,7 @@ func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepRe
 		if err != nil {
 			return err
 		}
-		expired, latest := longPast, dtOfEnded(t.now)
+		expired, latest := longPast, dueOfEnded(t.now)
 		if t.clockWatched(want.TTL) {
 			expired, latest = t.now, t.now.Add(MaxTTL)
 		}
@@ -76,7 +76,7 @@ func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepRe
 }
 
 // rowPosition is a position among the waiting rows, which are sorted by dt and id.
-type rowPosition struct{ dt, id string }
+type rowPosition struct{ due, id string }
 
 // searchFactor limits a sweep: correctTimes examines at most searchFactor times as many waiting
 // jobs as it may change.
@@ -87,9 +87,9 @@ const searchFactor = 10
 // after each time the clock was set back; each sweep does a slice of the search.
 func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepResult) error {
 	s.mu.Lock()
-	sets, righted, fromRow := s.clock.setBacks, s.clock.setsSearched, s.clock.searchedTo
+	sets, searched, fromRow := s.clock.setBacks, s.clock.setsSearched, s.clock.searchedTo
 	s.mu.Unlock()
-	if sets == righted {
+	if sets == searched {
 		return nil
 	}
 	var late []job.ID
@@ -97,12 +97,12 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	var more bool
 	err := s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		late, toRow, more = nil, fromRow, false
-		if toRow.dt == "" {
-			toRow.dt = formatTime(now)
+		if toRow.due == "" {
+			toRow.due = formatTime(now)
 		}
 		seen := 0
 		return eachRow(ctx, q, lockedColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
-			[]any{toRow.dt, toRow.dt, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
+			[]any{toRow.due, toRow.due, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
 				if more = len(late) == want.Limit; more {
 					return nil
 				}
@@ -119,7 +119,7 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 		return err
 	}
 	if len(late) > 0 {
-		err = s.transact(ctx, "set right", func(t *tx) error {
+		err = s.transact(ctx, "correct times", func(t *tx) error {
 			rows, err := t.lockAll(late)
 			for _, h := range rows {
 				by := h.clockAhead(t.now, want.RetryFor)
@@ -161,7 +161,7 @@ func (h *lockedRow) clockAhead(now time.Time, retryFor time.Duration) time.Durat
 func (t *tx) abandonJob(h lockedRow, want SweepOptions, code string, swept *SweepResult) error {
 	swept.Abandoned++
 	swept.addEnded(h, code)
-	*t.uncount(h).endedCount(code)++
+	t.countEnded(h, code)
 	t.archive(h, code, 0)
 	if want.Next == nil {
 		return nil
@@ -243,7 +243,7 @@ func (s *SQL) purge(ctx context.Context, want SweepOptions, swept *SweepResult) 
 		if err != nil || ageTime.IsZero() {
 			return err
 		}
-		rows, err := t.lockRows("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), endedLock, formatTime(dtOfEnded(ageTime).Add(-want.KeepDone)), want.Limit)
+		rows, err := t.lockRows("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), endedLock, formatTime(dueOfEnded(ageTime).Add(-want.KeepDone)), want.Limit)
 		if err != nil {
 			return err
 		}

@@ -44,4 +44,4 @@ func (m sqlTime) time() time.Time { return time.Time(m) }
 // years, because a Duration cannot be longer than 292 years.
 const archiveYears = 1000
 
-func dtOfEnded(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }
+func dueOfEnded(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }

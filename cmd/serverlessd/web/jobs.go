@@ -58,7 +58,7 @@ func viewRuns(runs []store.PastRun) []runView {
 	}
 	list := make([]runView, len(runs))
 	for i, r := range runs {
-		list[i] = runView{r.N, orNull(runWorker{r.Worker}), timeOrNull(r.Started), r.Took.Milliseconds(), r.Outcome, r.Error}
+		list[i] = runView{r.N, orNull(runWorker{r.Sysid}), timeOrNull(r.Started), r.Took.Milliseconds(), r.Outcome, r.Error}
 	}
 	return list
 }

@@ -144,7 +144,7 @@ func (e *Engine) Status() control.Status {
 func (e *Engine) AddTarget(name string, concurrency int) error {
 	return e.changeTargets(func() error {
 		if e.indexOf(name) >= 0 {
-			return control.ErrTargetExists(name)
+			return control.TargetExistsError(name)
 		}
 		e.targets = append(e.targets, control.TargetStatus{Name: name, Concurrency: concurrency})
 		return nil
@@ -157,7 +157,7 @@ func (e *Engine) SetConcurrency(name string, concurrency int) error {
 	defer e.mu.Unlock()
 	i := e.indexOf(name)
 	if i < 0 {
-		return control.ErrTargetUnknown(name)
+		return control.TargetUnknownError(name)
 	}
 	e.targets[i].Concurrency = concurrency
 	return nil
@@ -169,7 +169,7 @@ func (e *Engine) RemoveTarget(name string) error {
 		i := e.indexOf(name)
 		switch {
 		case i < 0:
-			return control.ErrTargetUnknown(name)
+			return control.TargetUnknownError(name)
 		case e.targets[i].Length > 0:
 			return control.ErrTargetBusy
 		}
