@@ -60,8 +60,8 @@ func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(during + startTimeout):
-		return fmt.Errorf("an answer takes more than %v", startTimeout)
+	case <-time.After(during + answerTimeout):
+		return fmt.Errorf("an answer takes more than %v", answerTimeout)
 	}
 	r.recordMeter(meter)
 	if err != nil {

@@ -31,13 +31,13 @@ func startDaemon(ctx context.Context, o Options) (*daemon, error) {
 	if o.Store != "" {
 		args = append(args, "--store", o.Store)
 	}
-	d.client = door.NewClient(d.server.Addr(), startTimeout)
+	d.client = door.NewClient(d.server.Addr(), answerTimeout)
 	d.server.Args, d.server.Ready = func() []string { return args }, d.server.Answers("/readyz")
 	return d, d.server.Start()
 }
 
-// startTimeout bounds the time for an answer.
-const startTimeout = time.Minute
+// answerTimeout bounds the time for an answer.
+const answerTimeout = time.Minute
 
 // call sends a request and reads the JSON of its answer.
 func (d *daemon) call(ctx context.Context, method, path string, body []byte, answer any) error {

@@ -144,15 +144,15 @@ func (r *runner) compareLetters() error {
 			return fmt.Errorf("type %q has %d dead letters, expected %d", name, len(got), len(want))
 		}
 		for i, l := range want {
-			x := *got[i]
-			if x.Reason == (broker.Reason{}) || x.Reason.Text != l.reason {
-				return fmt.Errorf("the dead letter of %q has reason %+v, expected %q", l.id, x.Reason, l.reason)
+			letter := *got[i]
+			if letter.Reason == (broker.Reason{}) || letter.Reason.Text != l.reason {
+				return fmt.Errorf("the dead letter of %q has reason %+v, expected %q", l.id, letter.Reason, l.reason)
 			}
-			want := x
+			want := letter
 			want.ID, want.Type, want.Body, want.Headers, want.Groups = []byte(l.id), []byte(l.typ), l.body, l.headers, namesOf(l.groups)
 			want.Priority, want.Retries, want.Timeout, want.Backoff = l.priority, int32(l.retries), l.timeout, l.backoff
 			want.Attempts, want.SubmittedAt, want.FailedAt, want.Number = l.attempts, l.at, l.failed, l.number
-			if err := checkEqual("dead letter "+l.id, want, x); err != nil {
+			if err := checkEqual("dead letter "+l.id, want, letter); err != nil {
 				return err
 			}
 		}

@@ -121,7 +121,7 @@ func (o *oracle) reviveLetter(l *letter) {
 		return
 	}
 	// Each letter is refused or accepted by itself.
-	if o.observed.overloaded = !o.observed.held(l.id); o.full(&again) {
+	if o.observed.overloaded = !o.observed.held(l.id); o.wouldExceedLimit(&again) {
 		return
 	}
 	o.acceptJob(&again, 0)

@@ -44,7 +44,7 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
 		return !o.leftToTick[j]
 	}
-	early, late, full := o.opens(j)
+	early, late, full := o.opensBetween(j)
 	_, clashed := o.observed.delay(j.id)
 	return !full && !o.leftToTick[j] && (late <= o.lastTick || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
 }
@@ -52,14 +52,14 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 // lapsed reports whether the deadline of a waiting job has passed.
 func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires <= o.now }
 
-// opens returns the times between which the rates of a job's groups begin to let it run, and
+// opensBetween returns the times between which the rates of a job's groups begin to let it run, and
 // whether one of the groups is at its concurrency.
-func (o *oracle) opens(j *oracleJob) (early, late int64, full bool) {
+func (o *oracle) opensBetween(j *oracleJob) (early, late int64, full bool) {
 	o.eachRule(j, func(at ruleGroup, r broker.Rule) {
 		runs, _ := total(o.jobs, func(k *oracleJob) bool { return k.state == running && slices.Contains(k.groups, at.group) })
 		full = full || r.Concurrency >= 0 && int64(runs) >= r.Concurrency
 		if r.Rate > 0 {
-			from, until := o.rate(at).opens(quotaOf(&r))
+			from, until := o.rate(at).opensBetween(quotaOf(&r))
 			early, late = max(early, from), max(late, until)
 		}
 	})
@@ -130,7 +130,7 @@ func (o *oracle) groupsWithout(without *oracleJob, at int64, surely bool) map[st
 		}
 	}
 	for key, r := range o.rates {
-		early, late := r.forgottenAt()
+		early, late := r.forgottenBetween()
 		if (early > at || late > at && !surely) && o.rules[key.pattern].Rate > 0 {
 			groups[key.group] = true
 		}
@@ -231,7 +231,7 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, waits bool) {
 	if len(j.groups) == 0 || len(o.rules) == 0 || j.state != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false
 	}
-	_, at, full := o.opens(j)
+	_, at, full := o.opensBetween(j)
 	return at, !full && (at > o.now || at > o.lastTick && o.types[j.typ].rate == 0)
 }
 

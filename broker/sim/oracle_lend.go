@@ -77,7 +77,7 @@ func (o *oracle) borrowRefusal(c *command) broker.BorrowRefusal {
 		return broker.NoIdleWorker
 	}
 	ot := o.typeNamed(c.typ)
-	early, late := ot.rateState.opens(ot.quota())
+	early, late := ot.rateState.opensBetween(ot.quota())
 	if !o.mayRun(ot) || ot.rate > 0 && (early > o.now || late > o.now && o.observed.borrowRefusal == broker.NoIdleWorker) {
 		return broker.NoIdleWorker
 	}
@@ -86,7 +86,7 @@ func (o *oracle) borrowRefusal(c *command) broker.BorrowRefusal {
 	}
 	o.observed.overloaded = o.observed.borrowRefusal == broker.LimitReached
 	switch {
-	case o.full(c):
+	case o.wouldExceedLimit(c):
 		return broker.LimitReached
 	case w.has(c.id):
 		return broker.IDClash

@@ -62,7 +62,7 @@ func (o *oracle) handOut() {
 		// a tick.
 		if ot.rate > 0 {
 			_, clashed := o.observed.delay(j.id)
-			from, until := ot.rateState.opens(ot.quota())
+			from, until := ot.rateState.opensBetween(ot.quota())
 			if from > o.now || (until > o.now || ot.slow) && handed[ot.name] >= len(o.observed.handedOut(ot.name)) && !(clashed && w.has(j.id)) {
 				closed[ot.name] = true
 				continue

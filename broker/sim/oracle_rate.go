@@ -56,8 +56,8 @@ type start struct {
 	at, minCost, maxCost int64
 }
 
-// opens returns the times between which one more job may start.
-func (r *rateState) opens(q quota) (early, late int64) {
+// opensBetween returns the times between which one more job may start.
+func (r *rateState) opensBetween(q quota) (early, late int64) {
 	minWait, maxWait := q.step-q.burst, q.step-q.burst
 	for _, s := range slices.Backward(r.starts) {
 		minWait, maxWait = minWait+s.minCost, maxWait+s.maxCost
@@ -66,11 +66,11 @@ func (r *rateState) opens(q quota) (early, late int64) {
 	return early, late
 }
 
-// forgottenAt returns the times between which the last of the starts ceases to count.
-func (r *rateState) forgottenAt() (early, late int64) { return r.opens(quota{}) }
+// forgottenBetween returns the times between which the last of the starts ceases to count.
+func (r *rateState) forgottenBetween() (early, late int64) { return r.opensBetween(quota{}) }
 
 func (r *rateState) take(j *oracleJob, now int64, q quota) {
-	if _, until := r.forgottenAt(); until <= now {
+	if _, until := r.forgottenBetween(); until <= now {
 		r.starts = r.starts[:0]
 	}
 	r.starts = append(r.starts, start{j, now, q.step, q.step})
@@ -98,7 +98,7 @@ func (r *rateState) change(now int64, from, to *broker.Rule) {
 		free := min(burstOf(to), burstOf(from)-used)
 		return int64(min((burstOf(to)-free)*float64(stepOf(to.Rate)), 4e18))
 	}
-	early, late := r.forgottenAt()
+	early, late := r.forgottenBetween()
 	*r = rateState{[]start{{nil, now, remaining(early), remaining(late)}}, now}
 }
 

@@ -15,7 +15,7 @@ func (o *oracle) submit(c *command) {
 	case o.draining:
 		o.refuse(sub.number, broker.Draining, c.id)
 		return
-	case o.full(c):
+	case o.wouldExceedLimit(c):
 		o.refuse(sub.number, broker.Overloaded, c.id)
 		return
 	}
@@ -85,8 +85,8 @@ func (o *oracle) overhead() int64 {
 	return n
 }
 
-// full reports whether one more job would exceed a limit.
-func (o *oracle) full(c *command) bool {
+// wouldExceedLimit reports whether one more job would exceed a limit.
+func (o *oracle) wouldExceedLimit(c *command) bool {
 	cfg := &o.cfg
 	overdue, lateBytes := o.overdueRuns()
 	exceeds := func(matches func(*oracleJob) bool, maxJobs int, maxBytes, overhead int64, overdue int, lateBytes int64, lender bool) bool {

@@ -128,7 +128,7 @@ func (o *oracle) next() int64 {
 		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
 	}
 	for _, ot := range o.types {
-		_, opens := ot.rateState.opens(ot.quota())
+		_, opens := ot.rateState.opensBetween(ot.quota())
 		if ot.rate > 0 && (opens > o.now || ot.slow) && !o.stopped && o.mayRun(ot) && o.firstInLine(ot.name) != nil && o.candidate(ot, math.MaxInt) != nil {
 			at = min(at, opens)
 		}

@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	seeds = flag.Uint64("seeds", 0, "how many seeds to run (0: 2000, with -short 300)")
-	seed  = flag.Uint64("seed", 0, "run this seed alone; with -v its trace is printed")
-	from  = flag.Uint64("from", 1, "the first seed")
-	full  = flag.Bool("whole", false, "leave failing runs as long as they are")
-	steps = flag.Int("steps", 0, "commands of each run (0: as the seed says)")
+	seedCount = flag.Uint64("seeds", 0, "how many seeds to run (0: 2000, with -short 300)")
+	onlySeed  = flag.Uint64("seed", 0, "run this seed alone; with -v its trace is printed")
+	firstSeed = flag.Uint64("from", 1, "the first seed")
+	full      = flag.Bool("whole", false, "leave failing runs as long as they are")
+	steps     = flag.Int("steps", 0, "commands of each run (0: as the seed says)")
 )
 
 // maxFailures is the number of failing seeds after which the test ends.
@@ -23,16 +23,16 @@ const maxFailures = 3
 
 func TestSeeds(t *testing.T) {
 	opt := Options{Steps: *steps, NoShrink: *full}
-	if *seed != 0 {
+	if *onlySeed != 0 {
 		if testing.Verbose() {
 			opt.Trace = func(line string) { t.Log(line) }
 		}
-		if f := NewRunner().Run(*seed, opt); f != nil {
+		if f := NewRunner().Run(*onlySeed, opt); f != nil {
 			t.Fatal(f)
 		}
 		return
 	}
-	n := *seeds
+	n := *seedCount
 	if n == 0 {
 		n = 2000
 		if testing.Short() {
@@ -49,13 +49,13 @@ func TestSeeds(t *testing.T) {
 		peak     int
 		profiles = map[string]int{}
 	)
-	next.Store(*from)
+	next.Store(*firstSeed)
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			x := NewRunner()
 			for failed.Load() < maxFailures {
 				s := next.Add(1) - 1
-				if s >= *from+n {
+				if s >= *firstSeed+n {
 					break
 				}
 				if f := x.Run(s, opt); f != nil {
@@ -80,7 +80,7 @@ func TestSeeds(t *testing.T) {
 	}
 	sort.Strings(names)
 	t.Logf("seeds %d to %d, %d commands, kinds %s; up to %d bytes lent, returned %d times",
-		*from, *from+n-1, commands, strings.Join(names, ", "), peak, returns)
+		*firstSeed, *firstSeed+n-1, commands, strings.Join(names, ", "), peak, returns)
 	if failed.Load() == 0 && n >= 2000 {
 		if kinds := len(common) + len(special); len(profiles) != kinds {
 			t.Errorf("%d kinds of runs of %d were run", len(profiles), kinds)

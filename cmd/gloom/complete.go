@@ -47,7 +47,7 @@ func (t *tool) completeID(cmd *cobra.Command, args []string, prefix string) ([]s
 }
 
 // complete offers the names that begin with prefix from a listing of the broker.
-func complete[T any](t *tool, cmd *cobra.Command, path, prefix string, of func(*T) (name, about string)) ([]string, cobra.ShellCompDirective) {
+func complete[T any](t *tool, cmd *cobra.Command, path, prefix string, describe func(*T) (name, about string)) ([]string, cobra.ShellCompDirective) {
 	if t.conn.resolve(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -59,7 +59,7 @@ func complete[T any](t *tool, cmd *cobra.Command, path, prefix string, of func(*
 	}
 	var names []string
 	for i := range items {
-		name, about := of(&items[i])
+		name, about := describe(&items[i])
 		if strings.HasPrefix(name, prefix) && cli.Clean(name) == name {
 			names = append(names, name+"\t"+about)
 		}

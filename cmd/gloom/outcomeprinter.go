@@ -279,7 +279,7 @@ func (v *outcomePrinter) note(format string, args ...any) {
 // finish ends the progress bar. It prints a summary if stderr is a terminal and
 // quiet is not set, or if a job or the command failed. outputErr is why the
 // output could not be written.
-func (v *outcomePrinter) finish(n outcomeCounts, outstanding int, cause, outputErr error) {
+func (v *outcomePrinter) finish(counts outcomeCounts, outstanding int, cause, outputErr error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -291,17 +291,17 @@ func (v *outcomePrinter) finish(n outcomeCounts, outstanding int, cause, outputE
 		v.clearBar()
 	}
 	cut := outputErr != nil && v.job.Keep > 0 // the broker has the rest
-	if !(v.onTerminal && !v.quiet) && n.failed == 0 && cause == nil && !cut {
+	if !(v.onTerminal && !v.quiet) && counts.failed == 0 && cause == nil && !cut {
 		return
 	}
 	elapsed := time.Since(v.startedAt)
-	jobs := n.answered + n.failed
+	jobs := counts.answered + counts.failed
 	s := fmt.Sprintf("%s in %v", cli.Plural(jobs, "job"), elapsed.Round(time.Millisecond))
 	if sec := elapsed.Seconds(); jobs > 1 && sec > 0 {
 		s += fmt.Sprintf(", %s a second", humanize.CommafWithDigits(float64(jobs)/sec, 0))
 	}
-	if n.failed > 0 {
-		s += fmt.Sprintf("; %s failed", humanize.Comma(int64(n.failed)))
+	if counts.failed > 0 {
+		s += fmt.Sprintf("; %s failed", humanize.Comma(int64(counts.failed)))
 	}
 	var stop *cli.Fault
 	if (cut || errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted) && outstanding > 0 && !v.job.Detach {

@@ -165,7 +165,7 @@ func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([
 		return nil, noFileComp
 	}
 	a.timeout = completionTimeout
-	status, err := a.request("status", pollWorkers{false}, false)
+	status, err := a.request("status", pollRequest{false}, false)
 	if err != nil {
 		return nil, noFileComp
 	}

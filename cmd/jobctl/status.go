@@ -13,7 +13,8 @@ func member(object json.RawMessage, name string) json.RawMessage {
 	return eot.Object(eot.Members(object)).Get(name)
 }
 
-type pollWorkers struct {
+// pollRequest is the data of a status request.
+type pollRequest struct {
 	PollWorkers bool `json:"poll_workers"`
 }
 
@@ -25,7 +26,7 @@ func (a *app) showStatus(part string, poll bool, print func(status json.RawMessa
 		poll := poll && a.settings.Master
 		var data any
 		if poll {
-			data = pollWorkers{true}
+			data = pollRequest{true}
 		}
 		status, err := a.request("status", data, false)
 		if err != nil {

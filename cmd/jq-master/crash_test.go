@@ -77,7 +77,7 @@ type acceptedJob struct {
 // httpClient sends the requests of pushers and workers, each with a time limit.
 var httpClient = &http.Client{Timeout: 15 * time.Second}
 
-func newTestSite(t *testing.T, moment string) *testSite {
+func newTestSite(t *testing.T, crashPoint string) *testSite {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -87,7 +87,7 @@ func newTestSite(t *testing.T, moment string) *testSite {
 		runs: map[int]int{}, ended: map[int]bool{}, fetched: map[int]bool{}, stop: make(chan struct{}), finished: make(chan struct{}),
 		random: func(n int) int { mu.Lock(); defer mu.Unlock(); return random.IntN(n) },
 	}
-	s.master = s.newMaster(moment, false)
+	s.master = s.newMaster(crashPoint, false)
 	if err := s.master.Launch(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func newTestSite(t *testing.T, moment string) *testSite {
 	return s
 }
 
-func (s *testSite) newMaster(moment string, standby bool) *jqtest.Server {
-	m, err := jqtest.New(s.command(moment), standby, "--redis", s.redis.URL(),
+func (s *testSite) newMaster(crashPoint string, standby bool) *jqtest.Server {
+	m, err := jqtest.New(s.command(crashPoint), standby, "--redis", s.redis.URL(),
 		"--backoff-base", "50ms", "--timeout-grace", "200ms", "--heartbeat", "300ms", "--store-wait", "5s")
 	if err != nil {
 		s.t.Fatal(err)
@@ -110,7 +110,9 @@ func (s *testSite) newMaster(moment string, standby bool) *jqtest.Server {
 	return m
 }
 
-func (s *testSite) command(moment string) []string { return []string{os.Args[0], childArg, moment} }
+func (s *testSite) command(crashPoint string) []string {
+	return []string{os.Args[0], childArg, crashPoint}
+}
 
 func (s *testSite) url(path string) string {
 	s.mu.Lock()

@@ -87,12 +87,12 @@ func TestAttachTakesJobOver(t *testing.T) {
 		id := s.submitFreshWith(typ, `1`, keepField+`,"progress":true`)
 		w.wantJob(id)
 		for _, c := range []struct {
-			fields string
-			asks   bool
+			fields        string
+			wantsProgress bool
 		}{{"", false}, {`,"progress":true`, true}, {`,"progress":false`, false}, {`,"progress":null`, false}, {`,"progress":true`, true}} {
 			s.attach(id, "running", c.fields)
 			w.sendProgress(`7`)
-			if c.asks {
+			if c.wantsProgress {
 				s.wantProgress(id, `7`)
 			}
 			s.wantQuiet()

@@ -52,7 +52,7 @@ type jobdTarget struct {
 	Fail        uint64     `json:"fail"`
 	Workers     int        `json:"workers"`
 	Waiting     uint64     `json:"waiting"` // in the table
-	Manual      uint64     `json:"manual"`
+	Manual      uint64     `json:"manual"`  // that a run-manual waits for
 	Oldest      *time.Time `json:"oldest"`
 }
 

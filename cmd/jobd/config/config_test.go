@@ -155,7 +155,7 @@ poll_intervall = 5
 	if diff := cmp.Diff([]Target{{"2", 1}, {"1", 2}, {"toString", 3}, {"__proto__", 1}, {"a.b", 7}}, got.Targets); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"unknown key 'unheard_of' is ignored", "unknown key 'poll_intervall' is ignored; did you mean 'poll_interval'?"}, withoutLineNumbers(got.Warnings)); diff != "" {
+	if diff := cmp.Diff([]string{"unknown key 'unheard_of' is ignored", "unknown key 'poll_intervall' is ignored; did you mean 'poll_interval'?"}, withoutPlaces(got.Warnings)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -332,8 +332,8 @@ func FuzzQuoted(f *testing.F) {
 	})
 }
 
-// withoutLineNumbers removes the names of files and the line numbers from warnings.
-func withoutLineNumbers(warnings []string) (list []string) {
+// withoutPlaces removes the places, that is files and line numbers, from warnings.
+func withoutPlaces(warnings []string) (list []string) {
 	for _, w := range warnings {
 		_, text, _ := strings.Cut(w, ": ")
 		list = append(list, text)

@@ -441,7 +441,7 @@ func (s *SQL) settlePart(ctx context.Context, owner Owner, orphans OrphanPolicy,
 			return err
 		}
 		rows.Close()
-		if freedClaims, err = s.deletedClaims(ctx, tx, claims, locked); err != nil {
+		if freedClaims, err = s.claimsWithoutRow(ctx, tx, claims, locked); err != nil {
 			return err
 		}
 		for id := range locked {
@@ -465,8 +465,8 @@ func (s *SQL) settlePart(ctx context.Context, owner Owner, orphans OrphanPolicy,
 	return len(freedClaims), nil
 }
 
-// deletedClaims returns the claims whose rows were deleted.
-func (s *SQL) deletedClaims(ctx context.Context, tx *sql.Tx, claims []int64, locked map[int64]bool) ([]int64, error) {
+// claimsWithoutRow returns the claims whose rows were deleted.
+func (s *SQL) claimsWithoutRow(ctx context.Context, tx *sql.Tx, claims []int64, locked map[int64]bool) ([]int64, error) {
 	var missing []int64
 	for _, id := range claims {
 		if !locked[id] {

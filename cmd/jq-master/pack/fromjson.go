@@ -57,8 +57,8 @@ type reader struct {
 	tooDeepAt int
 }
 
-// maxText is how deeply the brackets of a text may be nested.
-const maxText = 3*MaxDepth + 3
+// maxTextDepth is how deeply the brackets of a text may be nested.
+const maxTextDepth = 3*MaxDepth + 3
 
 func tooDeep(at int) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is nested deeper than %d at byte %d", MaxDepth, at)
@@ -152,7 +152,7 @@ func (r *reader) number() *job.Fault {
 // appendList appends to it where the items of an array begin in r.out.
 func (r *reader) appendList(open byte, depth int, items *[]int) *job.Fault {
 	switch {
-	case depth == maxText:
+	case depth == maxTextDepth:
 		return tooDeep(r.pos)
 	case depth == MaxDepth && r.tooDeepAt == 0:
 		r.tooDeepAt = r.pos

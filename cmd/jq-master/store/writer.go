@@ -167,7 +167,7 @@ func (r *Redis) refuseTooLong(ctx context.Context, round []*op) []*op {
 		return round
 	}
 	return slices.DeleteFunc(round, func(o *op) bool {
-		n := o.longest()
+		n := o.maxArgBytes()
 		if n <= limit {
 			return false
 		}
@@ -184,9 +184,9 @@ const bulkLimit = "proto-max-bulk-len"
 const minBulk = 1 << 20
 
 // isLong reports whether Redis may be set to refuse a value of the transition.
-func (o *op) isLong() bool { return o.longest() >= minBulk }
+func (o *op) isLong() bool { return o.maxArgBytes() >= minBulk }
 
-func (o *op) longest() (n int) {
+func (o *op) maxArgBytes() (n int) {
 	for _, a := range o.args {
 		if raw, ok := a.([]byte); ok {
 			n = max(n, len(raw))

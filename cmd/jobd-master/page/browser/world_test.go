@@ -258,9 +258,9 @@ func startBusyFleet(t *testing.T) (w *world, first *throwaway.Daemon, ids map[st
 	return w, first, ids
 }
 
-// checkSize reduces a picture to its 256 most frequent colours, because pictures of a README must
+// shrinkPicture reduces a picture to its 256 most frequent colours, because pictures of a README must
 // be small.
-func checkSize(t *testing.T, file string) {
+func shrinkPicture(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {

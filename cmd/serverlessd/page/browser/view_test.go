@@ -104,11 +104,12 @@ func takeReadmePicture(t *testing.T, w *world, _ map[string]string) {
 		time.Sleep(150 * time.Millisecond)
 	}
 	b.Screenshot(*picture)
-	checkSize(t, *picture)
+	shrinkPicture(t, *picture)
 }
 
-// checkSize reduces a picture to its 256 most frequent colours.
-func checkSize(t *testing.T, file string) {
+// shrinkPicture reduces a picture to its 256 most frequent colours, and fails if it is still too
+// large.
+func shrinkPicture(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
