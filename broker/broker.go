@@ -98,10 +98,10 @@ type Broker struct {
 	submitterCount, workerCount int
 
 	timers container.Heap
-	// touchedTypes lists the types that must be matched at the end of the command.
-	touchedTypes []*jobType
-	touchedPools []*pool
-	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
+	// typesToMatch lists the types that must be matched at the end of the command.
+	typesToMatch []*jobType
+	poolsToMatch []*pool
+	contenders   container.Heap // marked types that may have both a job and a worker for it, by their best job
 	// expiredCount counts the jobs past their deadline that this command has met. examinedCount counts
 	// the held-back jobs and queues that it has met. workLeft is set if one of these counts has
 	// reached its bound; the next command then continues.
@@ -203,7 +203,7 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.runChores(&b.chores, choreSteps)
 	}
-	if len(b.touchedTypes)+len(b.touchedPools) > 0 || b.workLeft || b.mustOpenHeld() {
+	if len(b.typesToMatch)+len(b.poolsToMatch) > 0 || b.workLeft || b.mustOpenHeld() {
 		b.match()
 	}
 	if b.unusedWithLetters.Len() > 0 {

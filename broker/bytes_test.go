@@ -131,7 +131,7 @@ func TestOverdueRunsCountAgainstLimits(t *testing.T) {
 			now++
 			b.Tick(now)
 		}
-		if jobs, bytes := b.Load(); c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
+		if jobs, bytes := b.Usage(); c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
 			t.Errorf("%+v: %d jobs were taken, %d overdue runs of %d bytes are held", c, n, b.overdueRuns, bytes)
 		}
 	}
@@ -256,7 +256,7 @@ func TestNewPriorityKeepsHeadersAndBody(t *testing.T) {
 			p, body := b.AddSubmitter(), bytes.Repeat([]byte("x"), size)
 			b.Submit(0, p, &Submission{ID: []byte("a"), Type: []byte("t"), Headers: []byte(headers), Body: body})
 			b.Submit(0, p, &Submission{ID: []byte("b"), Type: []byte("t"), Priority: 3, Body: []byte("1")})
-			_, before := b.Load()
+			_, before := b.Usage()
 			big := b.BigBytes()
 			for _, prio := range []int64{5, -1, 0, 1 << 40} {
 				b.Change(0, p, &ChangeRequest{ID: []byte("a"), SetPriority: true, Priority: prio, Delay: -1})
@@ -264,7 +264,7 @@ func TestNewPriorityKeepsHeadersAndBody(t *testing.T) {
 				if b.priority(j) != prio || string(b.headers(j)) != headers || !bytes.Equal(b.body(rec, j), body) {
 					t.Fatalf("priority %d, headers %q, %d bytes of body; want %d, %q and %d", b.priority(j), b.headers(j), len(b.body(rec, j)), prio, headers, size)
 				}
-				if _, n := b.Load(); n != before || b.BigBytes() != big {
+				if _, n := b.Usage(); n != before || b.BigBytes() != big {
 					t.Errorf("%d bytes count, %d of them long bodies; before %d and %d", n, b.BigBytes(), before, big)
 				}
 			}

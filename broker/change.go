@@ -83,7 +83,7 @@ func (b *Broker) changeJob(rec uint32, j *job, req *ChangeRequest) (Code, Reason
 			h = target
 		}
 	}
-	b.waitUntil(h, rec, j, until)
+	b.delayUntil(h, rec, j, until)
 	if j.timing != 0 && delayed == (j.state == stateDelayed) {
 		b.timing(j).stateSince = since
 	}

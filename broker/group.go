@@ -225,7 +225,7 @@ func (b *Broker) refundGroups(s *groupSet, startedAt int64) {
 // ratesResetAt returns the time at which the group's rates will have forgotten all jobs.
 func (g *group) ratesResetAt() (until int64) {
 	for i := range g.limits {
-		until = max(until, g.limits[i].tat)
+		until = max(until, g.limits[i].fullAt)
 	}
 	return until
 }
@@ -253,7 +253,7 @@ func (b *Broker) updateGroup(g *group) {
 		for g.watchers.Len() > 0 {
 			jt := g.watchers.First()
 			b.watchGroups(jt, nil)
-			b.markTouched(jt)
+			b.markForMatching(jt)
 		}
 		b.rankOpenGroup(g)
 	case cause == nil && g.shut:

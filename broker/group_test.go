@@ -93,7 +93,7 @@ func TestUnusedHoldingMemoryIsBounded(t *testing.T) {
 			if l := b.Totals(); l.Answered != uint64(c.groups) || b.GroupCount() != 0 {
 				t.Errorf("%d groups are there, %+v", b.GroupCount(), l)
 			}
-			if _, counted := b.Load(); counted > c.limit {
+			if _, counted := b.Usage(); counted > c.limit {
 				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.limit)
 			}
 			if kept := heapInUse() - before; !InvariantsEnabled && !raceDetectorOn && kept > 2*c.limit+2<<20 {
@@ -124,7 +124,7 @@ func TestGoneGroupsLeaveNoMemory(t *testing.T) {
 		}
 		if round == 0 {
 			took := heapInUse() - before
-			_, counted := b.Load()
+			_, counted := b.Usage()
 			t.Logf("a job with a group of its own takes %d bytes, %d are counted", took/int64(n), counted/int64(n))
 			if !InvariantsEnabled && took > counted*3/2 {
 				t.Errorf("%d bytes are held, %d are counted", took, counted)

@@ -153,5 +153,5 @@ func (b *Broker) openBestHeld() {
 	g := b.groups.At(b.openGroups.Top().Ref)
 	hq := b.heldQueues.At(g.parked.Top().Ref &^ refHeld)
 	b.moveHeld(hq, true)
-	b.markTouched(hq.jobType)
+	b.markForMatching(hq.jobType)
 }

@@ -21,7 +21,7 @@ func TestUnusedHoldingIsNotCounted(t *testing.T) {
 		for i := range 7 {
 			b.Respond(0, w, []byte(fmt.Sprint(round, "-", i)), []byte("1"), false)
 		}
-		if queued, _ := b.Load(); queued != 0 {
+		if queued, _ := b.Usage(); queued != 0 {
 			t.Fatalf("%d jobs are left", queued)
 		}
 		after[min(round, 1)] = b.Memory().Queues

@@ -78,7 +78,7 @@ func (v *census) checkPools() {
 				mustHold(p.idleWorkers.Len() == 0 || jt.idlePairs.At(int(pair.pos)).A <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", jt.name)
 			} else {
 				mustHold(p.readyPairs.At(int(pair.pos)).Ref == rec, "a pair is out of place")
-				mustHold(p.idleWorkers.Len() == 0 || p.touched, "type %q is ready for an idle pool", jt.name)
+				mustHold(p.idleWorkers.Len() == 0 || p.isMarked, "type %q is ready for an idle pool", jt.name)
 				best, ready := v.bestKey(jt)
 				mustHold(v.mayBlock(jt) || !ready || !best.Before(p.readyPairs.At(int(pair.pos))), "a job of type %q is better than the key that its pool has", jt.name)
 			}
@@ -160,7 +160,7 @@ func (v *census) bestKey(jt *jobType) (best container.Entry, known bool) {
 // mayBlock reports whether jobs of the type may wait although workers are idle.
 func (v *census) mayBlock(jt *jobType) bool {
 	return jt.paused || jt.limits.Concurrency > 0 && jt.runningHere() >= jt.limits.Concurrency ||
-		jt.timerPos >= 0 || v.b.handOutStopped || jt.touched || v.b.workLeft
+		jt.timerPos >= 0 || v.b.handOutStopped || jt.isMarked || v.b.workLeft
 }
 
 // checkQueues checks that queues, tenants and held queues have the right counts and are where they
@@ -242,7 +242,7 @@ func (v *census) checkQueues() {
 		heaps += t.line.Share()
 		v.checkHeap("tenant", &t.line, v.position)
 		x := tenants[t]
-		mustHold(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queues, t.jobs, x)
+		mustHold(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queueCount == x.holdings && t.jobCount == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queueCount, t.jobCount, x)
 		if t.pos >= 0 {
 			y := t.jobType.line.At(int(t.pos))
 			mustHold(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.lastTurn, "a tenant of type %q is not at its place", t.jobType.name)

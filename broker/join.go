@@ -8,9 +8,9 @@ type JoinRequest struct {
 	Type          []byte
 	Types, Except [][]byte
 	// Allows reports whether the worker may serve a type; nil allows all. Workers with the same
-	// Scope have the same Allows.
-	Allows func(typ []byte) bool
-	Scope  uint64
+	// AllowsID have the same Allows.
+	Allows   func(typ []byte) bool
+	AllowsID uint64
 	// Prefetch limits the jobs that are out on the connection at a time; 0 stands for 1. Once a
 	// connection has set Prefetch, even to 1, the connection names the jobs that it answers.
 	Prefetch int
@@ -117,9 +117,9 @@ func (b *Broker) lineUp(w *worker) {
 		b.enterIdleLine(w)
 	}
 	if w.pool != nil {
-		b.markPoolTouched(w.pool)
+		b.markPoolForMatching(w.pool)
 	} else {
-		b.markTouched(w.jobType)
+		b.markForMatching(w.jobType)
 	}
 }
 
@@ -134,19 +134,19 @@ func (b *Broker) SetCredit(now int64, p Peer, bytes int64) []Effect {
 	return b.end()
 }
 
-// markTouched marks a type whose jobs, workers or limits have changed. The type is matched at the
+// markForMatching marks a type whose jobs, workers or limits have changed. The type is matched at the
 // end of the command, when everything that is due has happened, so that the best job goes first.
-func (b *Broker) markTouched(jt *jobType) {
+func (b *Broker) markForMatching(jt *jobType) {
 	b.noteChange(&jt.idleLine)
-	if !jt.touched {
-		jt.touched = true
-		b.touchedTypes = append(b.touchedTypes, jt)
+	if !jt.isMarked {
+		jt.isMarked = true
+		b.typesToMatch = append(b.typesToMatch, jt)
 	}
 }
 
-func (b *Broker) markPoolTouched(p *pool) {
-	if !p.touched {
-		p.touched = true
-		b.touchedPools = append(b.touchedPools, p)
+func (b *Broker) markPoolForMatching(p *pool) {
+	if !p.isMarked {
+		p.isMarked = true
+		b.poolsToMatch = append(b.poolsToMatch, p)
 	}
 }

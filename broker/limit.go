@@ -35,9 +35,9 @@ func (r *Rule) burst() float64 {
 // bucket counts what a rate has let through, by GCRA, the generic cell rate algorithm of ATM.
 // Each job uses up one step of the rate, which the passing of time gives back.
 type bucket struct {
-	// tat is the theoretical arrival time of the next job. Until then, part of the bucket is
-	// used up.
-	tat int64
+	// fullAt is the time from which the bucket is full again (in GCRA, the theoretical
+	// arrival time of the next job). Until then, part of it is used up.
+	fullAt int64
 	// rateSetAt is when the rate was set. Jobs handed out until then took nothing from the bucket.
 	rateSetAt int64
 	// minUsed is the smallest use since the time minUsedSince.
@@ -49,11 +49,11 @@ func (x *bucket) opensAt(p *pace) int64 {
 	if p.step == 0 {
 		return math.MinInt64
 	}
-	return x.tat - p.leeway
+	return x.fullAt - p.leeway
 }
 
 // used returns how much of the bucket is used up, in nanoseconds.
-func (x *bucket) used(now int64) int64 { return max(0, x.tat-now) }
+func (x *bucket) used(now int64) int64 { return max(0, x.fullAt-now) }
 
 // take uses up one step for a job that is handed out.
 func (x *bucket) take(now int64, p *pace) {
@@ -64,7 +64,7 @@ func (x *bucket) take(now int64, p *pace) {
 	if x.minUsed = min(x.minUsed, used); x.minUsed < p.step || x.minUsedSince == now {
 		x.minUsedSince, x.minUsed = now, used+p.step
 	}
-	x.tat = now + used + p.step
+	x.fullAt = now + used + p.step
 }
 
 // undoTake undoes take for a job that was handed out at startedAt, as far as the passing of time
@@ -82,7 +82,7 @@ func (x *bucket) undoTake(now, startedAt int64, p *pace) {
 		back = max(back, min(p.step, x.minUsed))
 	}
 	back = min(back, used)
-	x.tat = now + used - back
+	x.fullAt = now + used - back
 	x.minUsed = max(0, x.minUsed-back)
 }
 

@@ -21,17 +21,17 @@ func (b *Broker) match() {
 	if b.workLeft {
 		return
 	}
-	for _, p := range b.touchedPools {
-		p.touched = false
+	for _, p := range b.poolsToMatch {
+		p.isMarked = false
 	}
-	b.touchedPools = b.touchedPools[:0]
+	b.poolsToMatch = b.poolsToMatch[:0]
 }
 
 // matchTypes is match for types that do not affect each other. It returns false if it has left work
 // for the next command.
 func (b *Broker) matchTypes() bool {
-	for i := 0; i < len(b.touchedTypes); i++ {
-		jt := b.touchedTypes[i]
+	for i := 0; i < len(b.typesToMatch); i++ {
+		jt := b.typesToMatch[i]
 		for jt.idleWorkers.Len() > 0 {
 			q := b.runnableQueue(jt)
 			if q == nil {
@@ -43,20 +43,20 @@ func (b *Broker) matchTypes() bool {
 			}
 		}
 		if b.workLeft {
-			b.touchedTypes = slices.Delete(b.touchedTypes, 0, i)
+			b.typesToMatch = slices.Delete(b.typesToMatch, 0, i)
 			return false
 		}
-		jt.touched = false
+		jt.isMarked = false
 		b.updateUnusedRing(jt)
 	}
-	b.touchedTypes = b.touchedTypes[:0]
+	b.typesToMatch = b.typesToMatch[:0]
 	return true
 }
 
 // matchShared is match for types that share workers or groups.
 func (b *Broker) matchShared() bool {
 	for {
-		if !b.rankTouched() {
+		if !b.rankMarked() {
 			return false
 		}
 		var best *queue
@@ -67,7 +67,7 @@ func (b *Broker) matchShared() bool {
 				best, bestKey, bestWorker = q, key, w
 			}
 		}
-		for _, p := range b.touchedPools {
+		for _, p := range b.poolsToMatch {
 			if p.idleWorkers.Len() > 0 {
 				if q, key := b.bestReadyQueue(p); q != nil {
 					consider(q, key, p.idleWorkers.First())
@@ -80,8 +80,8 @@ func (b *Broker) matchShared() bool {
 		switch {
 		case b.workLeft:
 			return false
-		case len(b.touchedTypes) > 0:
-			// bestContender has touched types, which must be ranked first.
+		case len(b.typesToMatch) > 0:
+			// bestContender has marked types, which must be ranked first.
 		case b.mustOpenHeld() && (best == nil || b.openGroups.Top().Before(&bestKey)):
 			if !b.mayExamine() {
 				return false
@@ -100,17 +100,17 @@ func (b *Broker) matchShared() bool {
 	}
 }
 
-// rankTouched gives the touched types their places among the contenders. It returns false if it has
+// rankMarked gives the marked types their places among the contenders. It returns false if it has
 // left some of them for the next command.
-func (b *Broker) rankTouched() bool {
-	for n := len(b.touchedTypes) - 1; n >= 0; n = len(b.touchedTypes) - 1 {
-		jt := b.touchedTypes[n]
+func (b *Broker) rankMarked() bool {
+	for n := len(b.typesToMatch) - 1; n >= 0; n = len(b.typesToMatch) - 1 {
+		jt := b.typesToMatch[n]
 		q := b.runnableQueue(jt)
 		if b.workLeft {
 			return false
 		}
-		b.touchedTypes = slices.Delete(b.touchedTypes, n, n+1)
-		jt.touched = false
+		b.typesToMatch = slices.Delete(b.typesToMatch, n, n+1)
+		jt.isMarked = false
 		if q != nil {
 			key := b.bestKey(q)
 			b.improvePairKeys(jt, key)
@@ -197,7 +197,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 	if b.borrowedRuns > 0 && b.borrowedRunOn(w, b.id(j)) != 0 {
 		since := b.stateSince(j)
 		b.leaveQueue(rec, j)
-		b.waitUntil(h, rec, j, b.now+int64(ClashDelay))
+		b.delayUntil(h, rec, j, b.now+int64(ClashDelay))
 		b.timing(j).stateSince = since
 		b.leaveIdleLine(w)
 		b.enterIdleLine(w)

@@ -31,7 +31,7 @@ type pool struct {
 	readyPairs container.Heap // pairs, by the best job of their type; the other pairs are in the heaps of their types
 	firstPair  uint32         // the first pair in the list of the pool's pairs
 	pairCount  int            // pairs
-	touched    bool
+	isMarked   bool
 	bytes      int64 // size of the pool in bytes without its pairs and its heap
 }
 
@@ -119,7 +119,7 @@ func (r *JoinRequest) key() (text string, size int64) {
 		}
 		key = append(key, 0)
 	}
-	key = binary.AppendUvarint(key, r.Scope)
+	key = binary.AppendUvarint(key, r.AllowsID)
 	return string(key), size + poolSize + int64(len(key))
 }
 
@@ -257,7 +257,7 @@ func (b *Broker) pairUp(jt *jobType, p *pool, named bool) {
 		b.updateUnusedRing(jt)
 	}
 	jt.idlePairs.Push(container.Entry{Ref: rec})
-	b.markTouched(jt)
+	b.markForMatching(jt)
 }
 
 // unpair removes a pair.

@@ -40,7 +40,7 @@ func TestPoolBytesAreBounded(t *testing.T) {
 	if took := heapInUse() - before; took > limit/8*5/4 {
 		t.Errorf("sets of types hold %d bytes, their share is %d", took, limit/8)
 	}
-	if _, held := b.Load(); held < b.poolBytes || b.Memory().Pools < b.poolBytes || b.poolBytes == 0 {
+	if _, held := b.Usage(); held < b.poolBytes || b.Memory().Pools < b.poolBytes || b.poolBytes == 0 {
 		t.Errorf("pools take %d bytes, %d count in all, Memory reports %d", b.poolBytes, held, b.Memory().Pools)
 	}
 	was := b.poolBytes

@@ -177,6 +177,6 @@ func (b *Broker) bucketAfter(old *limit, new *rule) bucket {
 	default:
 		used := float64(old.used(b.now)) / float64(was.step)
 		tokens := min(new.burst(), was.burst()-used)
-		return bucket{rateSetAt: b.now, tat: b.now + int64(min((new.burst()-tokens)*float64(new.step), 4e18))}
+		return bucket{rateSetAt: b.now, fullAt: b.now + int64(min((new.burst()-tokens)*float64(new.step), 4e18))}
 	}
 }

@@ -158,7 +158,7 @@ func (b *Broker) Release(now int64, p Peer, req *ReleaseRequest) []Effect {
 	case b.pastDeadline(j):
 		b.expireJob(rec, j)
 	case req.NotStarted:
-		b.waitUntil(h, rec, j, b.now+int64(req.Delay))
+		b.delayUntil(h, rec, j, b.now+int64(req.Delay))
 	default:
 		b.requeue(h, rec, j, int64(req.Delay))
 	}
@@ -250,7 +250,7 @@ func (b *Broker) stopRun(w *worker, h *holding, rec uint32, j *job) {
 		b.recordRunTime(h.jobType, b.now-b.stateSince(j))
 	}
 	b.countJobs(h.queue.groupSet, 0, -1)
-	b.markTouched(h.jobType)
+	b.markForMatching(h.jobType)
 }
 
 // failRun makes a job whose run has failed wait for a retry, or ends it with the given code.
@@ -282,7 +282,7 @@ func (b *Broker) failRun(rec uint32, j *job, code Code, reason Reason, noRetry b
 func (b *Broker) requeue(h *holding, rec uint32, j *job, delay int64) {
 	h.jobType.Requeued++
 	b.totals.Requeued++
-	b.waitUntil(h, rec, j, b.now+max(delay, 0))
+	b.delayUntil(h, rec, j, b.now+max(delay, 0))
 }
 
 // backoff returns the wait before retry n (from 1). It doubles each time up to MaxBackoff, and up

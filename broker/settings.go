@@ -135,6 +135,6 @@ func (b *Broker) setType(setting *TypeSetting) {
 		jt.fair = fair
 		b.changeFairness(jt)
 	}
-	b.markTouched(jt)
+	b.markForMatching(jt)
 	b.updateUnusedRing(jt)
 }

@@ -131,7 +131,7 @@ func (b *Broker) accept(sub *submitter, s *Submission, found *admission) {
 	if sub != nil && !s.NoAck {
 		b.replyOK(sub.id, b.id(j))
 	}
-	b.waitUntil(h, rec, j, b.now+int64(s.Delay))
+	b.delayUntil(h, rec, j, b.now+int64(s.Delay))
 	if s.Delay <= 0 && j.timing != 0 {
 		b.timing(j).stateSince = j.submittedAt
 	}
@@ -163,7 +163,7 @@ func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) Reaso
 	}
 	var held, bytes int64
 	if cfg.MaxJobs > 0 || cfg.MaxBytes > 0 {
-		held, bytes = b.Load()
+		held, bytes = b.Usage()
 	}
 	switch {
 	case cfg.MaxJobs > 0 && held >= int64(cfg.MaxJobs):
@@ -211,9 +211,9 @@ func (s *Submission) weight() int64 {
 	return int64(len(s.ID)) + int64(len(s.Headers)) + int64(n) + JobOverhead
 }
 
-// Load returns how many jobs count against MaxJobs and how many bytes against MaxBytes. Kept
+// Usage returns how many jobs count against MaxJobs and how many bytes against MaxBytes. Kept
 // outcomes, overdue runs and the structures around jobs count, too.
-func (b *Broker) Load() (jobs, bytes int64) {
+func (b *Broker) Usage() (jobs, bytes int64) {
 	return int64(b.JobCount()) + int64(b.overdueRuns+b.outcomes),
 		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
 			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNameBytes
@@ -293,8 +293,8 @@ func (b *Broker) revoke(rec uint32, j *job) {
 
 func revokedFrame() *lastFrame { return &lastFrame{code: Cancelled, reason: Reason{Why: WhyRevoked}} }
 
-// waitUntil makes a job wait until the given time. If that has passed, the job is ready at once.
-func (b *Broker) waitUntil(h *holding, rec uint32, j *job, until int64) {
+// delayUntil makes a job wait until the given time. If that has passed, the job is ready at once.
+func (b *Broker) delayUntil(h *holding, rec uint32, j *job, until int64) {
 	b.appendTo(&h.jobs, holdingLink, rec, j)
 	if j.timing != 0 {
 		b.timing(j).stateSince = b.now
@@ -334,7 +334,7 @@ func (b *Broker) enqueue(h *holding, rec uint32, j *job) {
 	b.totals.Queued++
 	b.countJobs(h.queue.groupSet, +1, 0)
 	b.rank(h.queue)
-	b.markTouched(h.jobType)
+	b.markForMatching(h.jobType)
 	if j.timing != 0 {
 		if t := b.timing(j); t.deadline != 0 {
 			b.startTimer(t.pos, j.timing, t.deadline)

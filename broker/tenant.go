@@ -16,8 +16,8 @@ type tenant struct {
 	key      tenantKey
 	lastTurn uint64
 	line     container.Heap
-	// queues counts its queues, jobs its waiting and running jobs.
-	queues, jobs int
+	// queueCount counts its queues, jobCount its waiting and running jobs.
+	queueCount, jobCount int
 }
 
 // tenantKey identifies a tenant of a type: by a group or, for jobs without groups, by their
@@ -46,7 +46,7 @@ func (b *Broker) attachTenant(q *queue) {
 		}
 		jt.tenants[key] = t
 	}
-	t.queues++
+	t.queueCount++
 	q.tenant = t
 	b.countTenantJobs(t, q.jobs)
 }
@@ -59,7 +59,7 @@ func (b *Broker) detachTenant(q *queue) {
 	}
 	q.tenant = nil
 	b.countTenantJobs(t, -q.jobs)
-	if t.queues--; t.queues == 0 {
+	if t.queueCount--; t.queueCount == 0 {
 		t.line.Release()
 		if delete(t.jobType.tenants, t.key); len(t.jobType.tenants) == 0 {
 			t.jobType.tenants = nil
@@ -77,10 +77,10 @@ func (b *Broker) countQueueJobs(q *queue, n int) {
 }
 
 func (b *Broker) countTenantJobs(t *tenant, n int) {
-	if t.jobs == 0 && n > 0 {
+	if t.jobCount == 0 && n > 0 {
 		b.recordTurn(t)
 	}
-	t.jobs += n
+	t.jobCount += n
 }
 
 // recordTurn records that a tenant has had its turn: it moves behind all others of its type.
@@ -93,7 +93,7 @@ func (b *Broker) recordTurn(t *tenant) {
 func (b *Broker) rankTenant(t *tenant) {
 	jt := t.jobType
 	if jt.firstPair != 0 || jt.contenderPos >= 0 {
-		b.markTouched(jt) // match again, as the next tenant may have an older job
+		b.markForMatching(jt) // match again, as the next tenant may have an older job
 	}
 	key := *t.line.Top()
 	rankEntry(&jt.line, t.pos, t.line.Len(), container.Entry{A: key.A, B: t.lastTurn, Ref: t.number | refTenant, C: 1})
@@ -105,7 +105,7 @@ func (b *Broker) rankTenant(t *tenant) {
 type fairnessChange struct {
 	isActive               bool
 	nextQueue, nextHolding int      // where to continue: all queues first, then all holdings
-	target                 *holding // the holding that the jobs of holding move to
+	target                 *holding // the holding that the jobs of holding nextHolding move to
 }
 
 // changeFairness starts a fairnessChange or, if one is in progress, starts it again from the
@@ -149,7 +149,7 @@ func (b *Broker) correctTenant(q *queue) {
 	}
 	if wasInLine {
 		b.rank(q)
-		b.markTouched(q.jobType)
+		b.markForMatching(q.jobType)
 	}
 }
 
@@ -167,7 +167,7 @@ func (c *fairnessChange) moveOneJob(b *Broker, h *holding) bool {
 	if rec == 0 {
 		rec = h.runs.head
 	}
-	b.markTouched(h.jobType)
+	b.markForMatching(h.jobType)
 	b.moveJob(rec, b.jobs.Get(rec), h, c.target)
 	return true
 }

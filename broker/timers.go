@@ -82,7 +82,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 		b.setTimerPos(ref, -1)
 		switch {
 		case ref&typeTimer != 0:
-			b.markTouched(b.types.At(ref &^ typeTimer))
+			b.markForMatching(b.types.At(ref &^ typeTimer))
 		case ref&groupTimer != 0:
 			b.updateGroup(b.groups.At(ref &^ groupTimer))
 		default:
@@ -115,7 +115,7 @@ func (b *Broker) timerFired(t *timing) {
 		b.expireJob(rec, j)
 	default:
 		b.leaveQueue(rec, j)
-		b.waitUntil(h, rec, j, b.now)
+		b.delayUntil(h, rec, j, b.now)
 	}
 }
 

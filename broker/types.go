@@ -16,7 +16,7 @@ type jobType struct {
 	contenderPos int32  // position in Broker.contenders, or -1
 	holdings     int32  // those in use
 	outcomes     uint32 // kept outcomes of its jobs
-	touched      bool   // the type is in Broker.touchedTypes
+	isMarked     bool   // the type is in Broker.typesToMatch
 	paused       bool
 	fair         bool // tenants take turns
 	// line holds the open held queues, and the queues that have ready jobs and are not parked. In a
@@ -108,7 +108,7 @@ func (jt *jobType) inUse() bool {
 
 // isBusy reports whether the type is in use for reasons other than its limits and fairness.
 func (jt *jobType) isBusy() bool {
-	return jt.touched || jt.contenderPos >= 0 || jt.holdings > 0 || jt.workers+jt.namingPools > 0 || jt.paused
+	return jt.isMarked || jt.contenderPos >= 0 || jt.holdings > 0 || jt.workers+jt.namingPools > 0 || jt.paused
 }
 
 // hasSettings reports whether the type has limits or is fair.

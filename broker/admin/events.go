@@ -40,7 +40,7 @@ func (a *API) encodeSnapshot(snap *snapshot) []byte {
 			v.Imbalance = total.Imbalance()
 			v.Submitters, v.Workers = core.Peers()
 			v.Groups, v.MemoryBytes = core.GroupCount(), core.Memory().Total()
-			v.Jobs, _ = core.Load()
+			v.Jobs, _ = core.Usage()
 		})
 		hubMemory := a.srv.Hub().Memory()
 		v.Conns = a.srv.Counts().Conns

@@ -61,7 +61,7 @@ func (a *API) updateFindings(snap *snapshot) {
 	h.View(func(core *broker.Broker, _ int64) {
 		total := core.Totals()
 		b.Imbalance = total.Imbalance()
-		jobs, bytes = core.Load()
+		jobs, bytes = core.Usage()
 		_, dead = core.LetterCount()
 		types, groups, memory = int64(core.TypesInUse()), int64(core.GroupCount()), core.Memory().Total()
 	})
@@ -89,13 +89,13 @@ func (a *API) updateFindings(snap *snapshot) {
 	}
 	b.Clients = a.clientsNearLimit(&b, hubMemory.Unread, jobs, bytes)
 	a.updateLosses(snap)
-	reasons := maxSuspectTypes
+	typesLeft := maxSuspectTypes
 	b.Types = func(yield func(*findings.Type) bool) {
 		for _, row := range snap.rows {
 			t := &row.figures
 			t.Figures, t.Rates = &row.Type, &row.rates
-			if t.SameReason, t.RecentFailures = 0, 0; reasons > 0 && t.IsFailing(snap.takenAt) {
-				reasons--
+			if t.SameReason, t.RecentFailures = 0, 0; typesLeft > 0 && t.IsFailing(snap.takenAt) {
+				typesLeft--
 				a.recordSameReason(t)
 			}
 			if !yield(t) {

@@ -124,7 +124,7 @@ func (snap *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
 	if seen.askedAt = now; snap.groups == nil {
 		snap.groups = map[string]groupsSnapshot{}
 	}
-	if snap.groups[typ] = seen; !now.Before(snap.groupsNext) {
+	if snap.groups[typ] = seen; !now.Before(snap.nextGroupsAt) {
 		snap.takeGroups(a, now)
 	} else if seen.encoded == nil {
 		return seen, false // the next snapshot will include this list
@@ -150,12 +150,12 @@ func (snap *snapshot) takeGroups(a *API, now time.Time) {
 		seen.encoded = buf.Bytes()
 		snap.groups[string(typ)] = seen
 	}
-	snap.groupsNext = now.Add(min(max(snapshotPeriod, pausePerSnapshot*time.Since(now)), maxGroupsPeriod))
+	snap.nextGroupsAt = now.Add(min(max(snapshotPeriod, pausePerSnapshot*time.Since(now)), maxGroupsPeriod))
 }
 
 // dropGroups makes the next request take new snapshots, since a change has made the last ones stale.
 func (snap *snapshot) dropGroups() {
 	snap.mu.Lock()
-	snap.nextAt, snap.groupsNext = time.Time{}, time.Time{}
+	snap.nextAt, snap.nextGroupsAt = time.Time{}, time.Time{}
 	snap.mu.Unlock()
 }

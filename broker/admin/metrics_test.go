@@ -123,17 +123,17 @@ func TestTypeLabelsAreBounded(t *testing.T) {
 	done := make(chan time.Duration)
 	stop := make(chan struct{})
 	go func() { // shows how long the lock is held, as another client notices it
-		limit := time.Duration(0)
+		longest := time.Duration(0)
 		for {
 			select {
 			case <-stop:
-				done <- limit
+				done <- longest
 				return
 			default:
 			}
 			at := time.Now()
 			w.srv.Hub().View(func(*broker.Broker, int64) {})
-			limit = max(limit, time.Since(at))
+			longest = max(longest, time.Since(at))
 		}
 	}()
 	_, f := scrape(t, w)

@@ -44,9 +44,9 @@ type snapshot struct {
 	// sortedRows are sorted rows that have been requested since the last snapshot.
 	sortedRows map[typeOrder][]*row
 	// groups are snapshots of the groups of a type ("" for all jobs) that were requested
-	// lately; groupsNext is when the next is due.
-	groups     map[string]groupsSnapshot
-	groupsNext time.Time
+	// lately; nextGroupsAt is when the next is due.
+	groups       map[string]groupsSnapshot
+	nextGroupsAt time.Time
 	// findings are derived from the snapshot.
 	findings findings.State
 	// encoded is the JSON of the snapshot taken at encodedAt.
@@ -75,7 +75,7 @@ func (r *row) update(now time.Time, t *api.Type) {
 		if r.hasRates {
 			weight = -math.Expm1(-passed / smoothing.Seconds())
 		}
-		move := func(rate *float64, old, new uint64) {
+		updateAverage := func(rate *float64, old, new uint64) {
 			if new >= old { // otherwise the type was forgotten, and its counts began at 0 again
 				*rate += weight * (float64(new-old)/passed - *rate)
 			}
@@ -83,9 +83,9 @@ func (r *row) update(now time.Time, t *api.Type) {
 				*rate = 0
 			}
 		}
-		move(&r.rates.In, r.Ledger.Submitted, t.Ledger.Submitted)
-		move(&r.rates.Out, r.Ledger.Ended(), t.Ledger.Ended())
-		move(&r.rates.Failed, r.Ledger.Failed, t.Ledger.Failed)
+		updateAverage(&r.rates.In, r.Ledger.Submitted, t.Ledger.Submitted)
+		updateAverage(&r.rates.Out, r.Ledger.Ended(), t.Ledger.Ended())
+		updateAverage(&r.rates.Failed, r.Ledger.Failed, t.Ledger.Failed)
 		r.hasRates = true
 	}
 	name := r.Type.Type
@@ -132,7 +132,7 @@ func (a *API) refreshIfStale() {
 func (snap *snapshot) refresh(a *API, now time.Time) {
 	h := a.srv.Hub()
 	survey := takeSurvey(h)
-	if now.Sub(snap.groupsNext) > moments.Period {
+	if now.Sub(snap.nextGroupsAt) > moments.Period {
 		snap.groups = nil // not requested lately
 	}
 	if snap.rows == nil {

@@ -600,9 +600,9 @@ func (m *Machine) endBorrowing(p *peer) {
 	}
 }
 
-// Effect handles an effect for one of the machine's peers, and returns false for other
+// HandleEffect handles an effect for one of the machine's peers, and returns false for other
 // peers.
-func (m *Machine) Effect(e *broker.Effect) bool {
+func (m *Machine) HandleEffect(e *broker.Effect) bool {
 	if br := m.lend.borrowers[e.Peer]; br != nil {
 		m.sendToBorrower(br, e)
 		return true

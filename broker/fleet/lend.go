@@ -312,7 +312,7 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 			m.lend.staleBorrowers = append(m.lend.staleBorrowers, br)
 		}
 	case broker.OpCancel, broker.OpOverdue:
-		item.putUint(itemUnwant)
+		item.putUint(itemCancel)
 		item.putUint(uint64(br.number))
 		item.putUint(e.Run)
 		item.putBool(e.Op == broker.OpOverdue)

@@ -28,7 +28,7 @@ const (
 	itemOffer    = 'o' // fields: type, priority, age, jobs
 	itemGrant    = 't' // fields: type, places (0 revokes unfilled ones) or grantNoWorkers
 	itemLend     = 'l' // fields: borrower, loan, type, id, priority, age, whether progress is wanted, headers, body
-	itemUnwant   = 'u' // fields: borrower, loan, whether the run is overdue
+	itemCancel   = 'u' // fields: borrower, loan, whether the run is overdue
 	itemFollow   = 'w' // fields: borrower, loan, whether progress is wanted
 	itemResult   = 'r' // fields: borrower, keep, id, body
 	itemProgress = 'p' // fields: borrower, id, body

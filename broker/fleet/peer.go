@@ -372,7 +372,7 @@ func (m *Machine) receiveItem(p *peer, r *reader) {
 		m.receiveOffer(p, r)
 	case itemLend:
 		m.receiveJob(p, r)
-	case itemUnwant, itemFollow:
+	case itemCancel, itemFollow:
 		m.receiveChange(p, kind, r)
 	case itemGrant:
 		m.receiveGrant(p, r)

@@ -253,7 +253,7 @@ func (x *node) applyEffects(effects []broker.Effect) {
 			x.deliverToSubmitter(jobs, e)
 		} else {
 			x.checkForMachine(e)
-			x.machine.Effect(e)
+			x.machine.HandleEffect(e)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func newTwinsApart(delay, startGap time.Duration, cfg broker.Config) *twins {
 func (w *twins) applyEffects(i int, effects []broker.Effect) {
 	for k := range effects {
 		switch e := &effects[k]; {
-		case w.machines[i].Effect(e):
+		case w.machines[i].HandleEffect(e):
 		case e.Op == broker.OpJob:
 			w.assignments = append(w.assignments, assignment{e.Peer, e.ID})
 		case e.Op == broker.OpResult:
@@ -396,7 +396,7 @@ func TestOtherVersionIsReported(t *testing.T) {
 // is offered jobs of these types only now and then, and does not count as wanting them.
 func TestForbiddenTypesAreRarelyOffered(t *testing.T) {
 	w := newTwins(0)
-	w.join(&broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
+	w.join(&broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, AllowsID: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
 	w.submit("1", `"print"`, []byte("1"))
 	w.letPass(time.Second)
 	before := w.machines[0].Info().Stats.Items

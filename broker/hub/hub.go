@@ -128,9 +128,9 @@ func (h *Hub) Now() int64 { return h.clock() }
 // Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods are
 // called with the hub's lock held and must not call the hub.
 type Fleet interface {
-	// Effect handles an effect for a peer of the fleet. It returns false for the effects of other
+	// HandleEffect handles an effect for a peer of the fleet. It returns false for the effects of other
 	// peers.
-	Effect(e *broker.Effect) bool
+	HandleEffect(e *broker.Effect) bool
 	// Step is called after each step of the core, and Tick at the time that NextTick returns. Step
 	// reports whether there is something to send.
 	Step(now int64) (send bool)

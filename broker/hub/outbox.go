@@ -86,7 +86,7 @@ func (h *Hub) appendEffects(effects []broker.Effect) {
 	for i := range effects {
 		e := &effects[i]
 		c := h.connOf(e.Peer)
-		if c == nil && h.fleet != nil && h.fleet.Effect(e) {
+		if c == nil && h.fleet != nil && h.fleet.HandleEffect(e) {
 			continue
 		}
 		if c == nil || c.state != stateOpen {

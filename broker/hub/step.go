@@ -29,9 +29,9 @@ type Command struct {
 	// Ignore says that there is nothing to do and no reply, as for a pong.
 	Ignore bool
 	// Covers reports whether the peer's token covers a type; nil covers all types. Tokens that
-	// cover the same types have the same Scope.
-	Covers func(typ []byte) bool
-	Scope  uint64
+	// cover the same types have the same CoversID.
+	Covers   func(typ []byte) bool
+	CoversID uint64
 }
 
 func (cmd *Command) String() string {
@@ -65,9 +65,9 @@ func (s *Sink) Step(cmds []Command, outputs *[]Output) {
 func (h *Hub) update(f func(now int64)) { h.step(nil, nil, f) }
 
 // step carries out f and its immediate consequences under the lock. The core changes only here.
-// own is the sink that calls it, or nil. If outputs is not nil, the output of own is moved
+// caller is the sink that calls it, or nil. If outputs is not nil, the output of caller is moved
 // there.
-func (h *Hub) step(own *Sink, outputs *[]Output, f func(now int64)) {
+func (h *Hub) step(caller *Sink, outputs *[]Output, f func(now int64)) {
 	defer h.exitOnPanic()
 	now := h.clock()
 	h.mu.Lock()
@@ -79,10 +79,10 @@ func (h *Hub) step(own *Sink, outputs *[]Output, f func(now int64)) {
 		h.removePeer(c, "")
 	}
 	if outputs != nil {
-		*outputs = own.take(now, *outputs)
+		*outputs = caller.take(now, *outputs)
 	}
-	h.unlock(own)
-	if send && (own == nil || outputs != nil) { // nothing is sent in the middle of a round
+	h.unlock(caller)
+	if send && (caller == nil || outputs != nil) { // nothing is sent in the middle of a round
 		h.fleet.Send()
 	}
 }
@@ -102,8 +102,8 @@ func (h *Hub) exitOnPanic() {
 	panic(e)
 }
 
-// unlock arms the timer, releases the lock and wakes the owners with new output, except own.
-func (h *Hub) unlock(own *Sink) {
+// unlock arms the timer, releases the lock and wakes the owners with new output, except that of caller.
+func (h *Hub) unlock(caller *Sink) {
 	next := h.core.NextTick()
 	if h.fleet != nil {
 		next = min(next, h.fleet.NextTick())
@@ -111,10 +111,10 @@ func (h *Hub) unlock(own *Sink) {
 	if next < h.timerAt {
 		h.armTimer(next)
 	}
-	var few [4]*Sink
-	wake := few[:0]
+	var wakeArray [4]*Sink
+	wake := wakeArray[:0]
 	for _, s := range h.sinksToWake {
-		if s == own {
+		if s == caller {
 			s.takeClaimed.Store(false)
 		} else {
 			wake = append(wake, s)
@@ -123,7 +123,7 @@ func (h *Hub) unlock(own *Sink) {
 	h.sinksToWake = h.sinksToWake[:0]
 	h.mu.Unlock()
 	for _, s := range wake {
-		if own != nil || s.owner.Write == nil || !s.owner.Write() {
+		if caller != nil || s.owner.Write == nil || !s.owner.Write() {
 			s.owner.Wake()
 		}
 	}
@@ -177,7 +177,7 @@ func (h *Hub) callCore(now int64, c *Conn, cmd *Command) {
 		effects = h.core.Respond(now, c.Peer, req.ID, req.Body, cmd.StableBody)
 	case wire.Join:
 		effects = h.core.Join(now, c.Peer, &broker.JoinRequest{
-			Type: req.Type, Types: req.Types, Except: req.Except, Allows: cmd.Covers, Scope: cmd.Scope,
+			Type: req.Type, Types: req.Types, Except: req.Except, Allows: cmd.Covers, AllowsID: cmd.CoversID,
 			Prefetch: req.Prefetch, WantsNotices: req.WantCancels, WantsHeaders: req.WantHeaders,
 		})
 		c.SendsJobIDs = c.SendsJobIDs || req.Prefetch > 0 && len(effects) > 0 && effects[0].Op == broker.OpOK

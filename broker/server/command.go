@@ -44,7 +44,7 @@ func (b *batch) next(from *hub.Conn) *hub.Command {
 		b.decoder.Reset()
 	}
 	cmd := &b.commands[b.count]
-	cmd.From, cmd.StableBody, cmd.Refusal, cmd.Reply, cmd.Close, cmd.Ignore, cmd.Covers, cmd.Scope, cmd.Owner = from, false, nil, nil, false, false, nil, 0, 0
+	cmd.From, cmd.StableBody, cmd.Refusal, cmd.Reply, cmd.Close, cmd.Ignore, cmd.Covers, cmd.CoversID, cmd.Owner = from, false, nil, nil, false, false, nil, 0, 0
 	b.count++
 	return cmd
 }
@@ -165,7 +165,7 @@ func (c *conn) handleHello(cmd *hub.Command) {
 	if c.heartbeat = time.Duration(req.HeartbeatMS) * time.Millisecond; c.heartbeat > 0 {
 		c.startHeartbeat()
 	}
-	cmd.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxFrameOut(c.srv.options.MaxFrame), wire.MaxName, c.srv.options.MaxPrefetch, wire.MaxTypes)
+	cmd.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxPayloadOut(c.srv.options.MaxFrame), wire.MaxName, c.srv.options.MaxPrefetch, wire.MaxTypes)
 }
 
 // requiredScopes lists what a token must grant for each verb. Verbs without an entry need nothing.
@@ -202,7 +202,7 @@ func checkPermitted(grant *guard.Grant, cmd *hub.Command) *wire.Error {
 		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(req.Types[0]))}
 	}
 	if required.checksKnown && !grant.AllTypes {
-		cmd.Covers, cmd.Scope = grant.CoversName, grant.TypesID
+		cmd.Covers, cmd.CoversID = grant.CoversName, grant.TypesID
 	}
 	return nil
 }

@@ -59,18 +59,18 @@ func (s *Server) serveStream(hc halfCloser, raw net.Conn, port wire.Port) {
 func (s *stream) read() {
 	c, buf := s.conn, make([]byte, minStreamBuffer)
 	n, err := s.Read(buf)
-	state, reading := stateOpen, readReady
-	visit := func() {
+	state, readState := stateOpen, readReady
+	takeTurn := func() {
 		s.takeTurn(buf[:n], err)
-		state, reading = c.state, c.readState
+		state, readState = c.state, c.readState
 		if len(buf) > 4*minStreamBuffer && c.input.heldBytes() == 0 {
 			buf = make([]byte, minStreamBuffer)
 		} else if n == len(buf) && n < maxStreamBuffer {
 			buf = make([]byte, 2*n)
 		}
 	}
-	for c.loop.poller.Call(visit); state < stateClosed; c.loop.poller.Call(visit) {
-		if n = 0; reading == readReady {
+	for c.loop.poller.Call(takeTurn); state < stateClosed; c.loop.poller.Call(takeTurn) {
+		if n = 0; readState == readReady {
 			n, err = s.Read(buf)
 			continue
 		}

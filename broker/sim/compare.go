@@ -129,7 +129,7 @@ func (o *oracle) compareType(ot *oracleType, info broker.TypeInfo) error {
 	for _, j := range o.jobs {
 		if j.typ == ot.name {
 			if owners[j.owner] = true; j.state == queued {
-				want.OldestAge = max(want.OldestAge, time.Duration(o.now-j.at))
+				want.OldestAge = max(want.OldestAge, time.Duration(o.now-j.submittedAt))
 			}
 		}
 	}

@@ -135,7 +135,7 @@ func (d *driver) join(c *command) effects {
 	if c.allow != "" {
 		req.Allows = func(typ []byte) bool { return strings.Contains(c.allow, string(typ)) }
 		for _, letter := range c.allow {
-			req.Scope |= 1 << (letter - 'a')
+			req.AllowsID |= 1 << (letter - 'a')
 		}
 	}
 	return d.core.Join(c.now, d.peer(c), &req)

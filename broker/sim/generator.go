@@ -63,8 +63,8 @@ func (g *generator) next() *command {
 	// depends on when the core checks that rate again. The same holds if a rule is set or dropped
 	// while there is a group that no rate remembers any more: the core forgets it at the tick, and
 	// until then it may exist or not.
-	ruling := (c.verb == setRule || c.verb == dropRule) && g.oracle.expiringGroups(max(c.now, g.oracle.now))
-	if g.number("groups") > 0 && (ruling || g.oracle.paced() && g.core.NextTick() <= max(c.now, g.oracle.now)) {
+	changesRule := (c.verb == setRule || c.verb == dropRule) && g.oracle.expiringGroups(max(c.now, g.oracle.now))
+	if g.number("groups") > 0 && (changesRule || g.oracle.paced() && g.core.NextTick() <= max(c.now, g.oracle.now)) {
 		c.verb, c.now = tick, max(c.now, g.oracle.now)
 	}
 	if (c.verb == revokeAll || c.verb == reviveAll || c.verb == forget) && g.number("ids") > 100 {
@@ -194,11 +194,11 @@ func (g *generator) changeSetting(c *command) {
 }
 
 func (g *generator) verb() verb {
-	subs, works := g.oracle.connectedCount(submitters), g.oracle.connectedCount(workers)
-	if subs == 0 && g.percent(50) || subs < g.number("submitters") && g.percent(10) {
+	submitterCount, workerCount := g.oracle.connectedCount(submitters), g.oracle.connectedCount(workers)
+	if submitterCount == 0 && g.percent(50) || submitterCount < g.number("submitters") && g.percent(10) {
 		return addSubmitter
 	}
-	if works == 0 && g.percent(50) || works < g.number("workers") && g.percent(10) {
+	if workerCount == 0 && g.percent(50) || workerCount < g.number("workers") && g.percent(10) {
 		return addWorker
 	}
 	sum := 0
@@ -208,7 +208,7 @@ func (g *generator) verb() verb {
 	n := g.rng.IntN(sum)
 	for v, x := range verbs {
 		if n -= g.number(x.name); n < 0 {
-			if v := verb(v); v == addSubmitter && subs >= 2*g.number("submitters") || v == addWorker && works >= 2*g.number("workers") {
+			if v := verb(v); v == addSubmitter && submitterCount >= 2*g.number("submitters") || v == addWorker && workerCount >= 2*g.number("workers") {
 				return tick
 			}
 			return verb(v)
@@ -220,11 +220,11 @@ func (g *generator) verb() verb {
 // time returns the time of the next command. Often it is the time of the last one, often
 // exactly a deadline. Sometimes it jumps forwards or backwards.
 func (g *generator) time(v verb) int64 {
-	still := g.number("sameTime")
+	sameTimePercent := g.number("sameTime")
 	if v == tick {
-		still /= 3
+		sameTimePercent /= 3
 	}
-	if g.percent(still) {
+	if g.percent(sameTimePercent) {
 		return g.now
 	}
 	switch n := g.rng.IntN(100); {
@@ -327,10 +327,10 @@ func (g *generator) outID(peer int) string {
 }
 
 // keptID returns an id for an attach: often that of a kept job without a connection.
-func (g *generator) keptID(over bool) string {
+func (g *generator) keptID(includeEnded bool) string {
 	for range 8 {
 		if n := len(g.oracle.jobs); n > 0 {
-			if j := g.oracle.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.percent(20)) || over && j.state == ended {
+			if j := g.oracle.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.percent(20)) || includeEnded && j.state == ended {
 				return j.id
 			}
 		}

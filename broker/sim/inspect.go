@@ -83,7 +83,7 @@ func (r *runner) compareJob(id string) error {
 	want := got
 	want.ID, want.Type, want.State, want.Priority, want.KeepTime = []byte(j.id), []byte(j.typ), string(j.state), j.priority, j.keep
 	want.Attempts, want.Retries, want.Bytes, want.Releases = j.attempts, j.retries, len(j.body), j.releases
-	want.Age, want.TimeInState, want.DueIn, want.ExpiresIn, want.DelayLeft = time.Duration(o.now-j.at), time.Duration(o.now-j.since), 0, 0, 0
+	want.Age, want.TimeInState, want.DueIn, want.ExpiresIn, want.DelayLeft = time.Duration(o.now-j.submittedAt), time.Duration(o.now-j.stateSince), 0, 0, 0
 	want.IsDetached, want.IsUnwanted, want.Submitter, want.Worker, want.Broker = j.detach, false, d.peers[j.owner], 0, ""
 	if due, set := j.due(); set {
 		want.DueIn = time.Duration(max(0, due-o.now))
@@ -97,7 +97,7 @@ func (r *runner) compareJob(id string) error {
 	exact, ahead := j.state == queued, 0
 	switch j.state {
 	case ended:
-		want.Bytes = j.length
+		want.Bytes = j.outcomeBytes
 	case running:
 		want.Worker, want.IsUnwanted = d.peers[j.worker], j.unwanted()
 		if w := o.peer(j.worker); w.kind == borrowers {
@@ -151,7 +151,7 @@ func (r *runner) compareLetters() error {
 			want := letter
 			want.ID, want.Type, want.Body, want.Headers, want.Groups = []byte(l.id), []byte(l.typ), l.body, l.headers, namesOf(l.groups)
 			want.Priority, want.Retries, want.Timeout, want.Backoff = l.priority, int32(l.retries), l.timeout, l.backoff
-			want.Attempts, want.SubmittedAt, want.FailedAt, want.Number = l.attempts, l.at, l.failed, l.number
+			want.Attempts, want.SubmittedAt, want.FailedAt, want.Number = l.attempts, l.submittedAt, l.failed, l.number
 			if err := checkEqual("dead letter "+l.id, want, letter); err != nil {
 				return err
 			}

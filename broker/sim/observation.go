@@ -54,7 +54,7 @@ func (x *observation) letters(typ string) []*broker.DeadLetter {
 // reason returns why a job failed now, if the core kept the reason or sent it to the submitter.
 func (x *observation) reason(j *oracleJob) (string, bool) {
 	for _, l := range x.letters(j.typ) {
-		if string(l.ID) == j.id && l.FailedAt == x.now && l.SubmittedAt == j.at && bytes.Equal(l.Body, j.body) {
+		if string(l.ID) == j.id && l.FailedAt == x.now && l.SubmittedAt == j.submittedAt && bytes.Equal(l.Body, j.body) {
 			return l.Reason.Text, true
 		}
 	}

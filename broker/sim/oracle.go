@@ -46,21 +46,21 @@ type oracleJob struct {
 	// cancelled while it ran, and revoked that an operator cancelled it and its outcome will be
 	// kept.
 	lost, cancelled, revoked bool
-	last                     frame // its last frame, once it has ended; sent reports that it was sent
-	sent                     bool
+	last                     frame // its last frame, once it has ended
+	sent                     bool  // the last frame was sent
 	releases                 int
 	origin                   int // the submitter that the job came from
 
-	at, since int64
-	state     jobState
-	until     int64 // when the delay, or the time for which the outcome is kept, ends
-	expires   int64 // 0: no deadline
-	attempts  int
-	worker    int
-	// timer orders deadlines of the same time by when they were set.
-	timer int
-	// length is the size of the outcome that is kept once the job has ended.
-	length int
+	submittedAt, stateSince int64
+	state                   jobState
+	until                   int64 // when the delay, or the time for which the outcome is kept, ends
+	expires                 int64 // 0: no deadline
+	attempts                int
+	worker                  int
+	// deadlineSeq orders deadlines of the same time by when they were set.
+	deadlineSeq int
+	// outcomeBytes is the size of the outcome that is kept once the job has ended.
+	outcomeBytes int
 	// borrowed reports that the job is another broker's, and holds no id.
 	borrowed bool
 }
@@ -69,7 +69,7 @@ func (j *oracleJob) unwanted() bool { return j.lost || j.cancelled }
 
 func (j *oracleJob) weight() int64 {
 	if j.state == ended {
-		return int64(len(j.id)+j.length) + broker.JobOverhead
+		return int64(len(j.id)+j.outcomeBytes) + broker.JobOverhead
 	}
 	return j.command.weight()
 }
@@ -84,8 +84,8 @@ func (j *oracleJob) before(k *oracleJob) bool {
 	switch {
 	case j.priority != k.priority:
 		return j.priority > k.priority
-	case j.at != k.at:
-		return j.at < k.at
+	case j.submittedAt != k.submittedAt:
+		return j.submittedAt < k.submittedAt
 	}
 	return j.arrival < k.arrival
 }
@@ -94,7 +94,7 @@ func (j *oracleJob) before(k *oracleJob) bool {
 func (j *oracleJob) due() (int64, bool) {
 	switch {
 	case j.state == running:
-		return j.since + int64(j.timeout), j.timeout > 0
+		return j.stateSince + int64(j.timeout), j.timeout > 0
 	case j.state == ended:
 		return j.until, true
 	case j.state == delayed && (j.expires == 0 || j.until < j.expires):
@@ -132,8 +132,8 @@ type oraclePeer struct {
 
 // serves reports whether a joined worker serves a type.
 func (w *oraclePeer) serves(typ string) bool {
-	fits := func(pattern string) bool { return fits(pattern, typ) }
-	return slices.ContainsFunc(w.types, fits) && !slices.ContainsFunc(w.except, fits) &&
+	matches := func(pattern string) bool { return fits(pattern, typ) }
+	return slices.ContainsFunc(w.types, matches) && !slices.ContainsFunc(w.except, matches) &&
 		(w.allow == "" || strings.Contains(w.allow, typ))
 }
 
@@ -182,9 +182,9 @@ type oracleType struct {
 	rate          float64
 	burst         int
 	rateState     rateState
-	// slow reports that the rate has held jobs back since the last tick: if it would allow a job
+	// rateMayLag reports that the rate has held jobs back since the last tick: if it would allow a job
 	// again, the core may not have noticed.
-	slow bool
+	rateMayLag bool
 	// fair reports that tenants take turns.
 	fair bool
 }
@@ -215,7 +215,7 @@ type oracle struct {
 	tenantTurns map[tenantKey]int
 
 	letters     []*letter // the letters of all types, by age
-	lettersKept int       // how many there have been
+	letterCount int       // how many there have been so far
 	draining    bool
 	stopped     bool
 	// vanished is an upper bound of the waiting jobs of lost submitters that no tick has swept
@@ -251,7 +251,7 @@ func (o *oracle) moment(c *command) int64 {
 func (o *oracle) do(c *command, observed observation) {
 	for _, ot := range o.types {
 		if _, late := ot.rateState.opensBetween(ot.quota()); ot.rate > 0 && late > o.now {
-			ot.slow = true
+			ot.rateMayLag = true
 		}
 	}
 	o.now = o.moment(c)

@@ -35,14 +35,14 @@ func (o *oracle) keepLetter(j *oracleJob, reason string) {
 			reason = strings.Repeat("?", 100)
 		}
 	}
-	l := &letter{*j, reason, o.now, o.lettersKept + 1}
+	l := &letter{*j, reason, o.now, o.letterCount + 1}
 	if l.weight() > o.cfg.DeadBytes {
 		return
 	}
 	if ofType := o.lettersOf(j.typ); len(ofType) >= o.cfg.DeadLetters {
 		o.dropLetter(ofType[0])
 	}
-	o.lettersKept++
+	o.letterCount++
 	o.letters = append(o.letters, l)
 	for o.letterBytes() > o.cfg.DeadBytes {
 		o.dropLetter(o.letters[0])
@@ -213,7 +213,7 @@ func (ot *oracleType) apply(c *command, now int64) {
 		ot.fair = c.boolArg
 	case limit:
 		ot.concurrency, ot.rate, ot.burst = c.concurrency, c.rate, c.burst
-		ot.rateState, ot.slow = rateState{setAt: now}, false
+		ot.rateState, ot.rateMayLag = rateState{setAt: now}, false
 	}
 }
 

@@ -13,12 +13,12 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 		return
 	}
 	j.groups = nil
-	j.state, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
+	j.state, j.stateSince, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
 	// The core chooses the text of an error's reason, and so its length.
-	if j.length = len(last.body); last.op == broker.OpEnd {
+	if j.outcomeBytes = len(last.body); last.op == broker.OpEnd {
 		info, _ := o.observed.job(j.id)
-		j.length = info.Bytes
+		j.outcomeBytes = info.Bytes
 	}
 }
 
@@ -47,7 +47,7 @@ func (o *oracle) attach(c *command) {
 	case j == nil || j.keep == 0 || j.token != sub.token || j.unwanted() && !j.revoked:
 		o.refuse(sub.number, broker.UnknownID, c.id)
 		return
-	case j.owner != sub.number && j.state == ended && j.length > c.room:
+	case j.owner != sub.number && j.state == ended && j.outcomeBytes > c.room:
 		o.refuse(sub.number, broker.Overloaded, c.id)
 		return
 	}

@@ -37,7 +37,7 @@ func (o *oracle) delayClash(w *oraclePeer, j *oracleJob) {
 }
 
 func (j *oracleJob) loan(now int64) broker.Loan {
-	return broker.Loan{Priority: j.priority, Age: now - j.at, WantsProgress: j.progress}
+	return broker.Loan{Priority: j.priority, Age: now - j.submittedAt, WantsProgress: j.progress}
 }
 
 // count adds 1 to a counter, unless the job is borrowed.
@@ -55,7 +55,7 @@ func (o *oracle) borrow(c *command) {
 	ot, w := o.types[c.typ], o.firstInLine(c.typ)
 	switch why {
 	case 0:
-		j := &oracleJob{command: *c, owner: c.peer, borrowed: true, at: o.now - int64(c.age)}
+		j := &oracleJob{command: *c, owner: c.peer, borrowed: true, submittedAt: o.now - int64(c.age)}
 		j.retries = 0
 		o.borrowed = append(o.borrowed, j)
 		if ot.rate > 0 {
@@ -158,7 +158,7 @@ func (r *runner) compareLending(ot *oracleType) error {
 	}
 	var want broker.Demand
 	if best := o.candidate(ot, math.MaxInt); best != nil && !ot.paused && !o.stopped {
-		want = broker.Demand{Jobs: min(queuedJobs, room), Priority: best.priority, Since: best.at}
+		want = broker.Demand{Jobs: min(queuedJobs, room), Priority: best.priority, Since: best.submittedAt}
 	}
 	got := b.Demand([]byte(ot.name))
 	if len(o.rules) > 0 { // the core may offer jobs that a group holds back

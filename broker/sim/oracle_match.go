@@ -63,7 +63,7 @@ func (o *oracle) handOut() {
 		if ot.rate > 0 {
 			_, clashed := o.observed.delay(j.id)
 			from, until := ot.rateState.opensBetween(ot.quota())
-			if from > o.now || (until > o.now || ot.slow) && handed[ot.name] >= len(o.observed.handedOut(ot.name)) && !(clashed && w.has(j.id)) {
+			if from > o.now || (until > o.now || ot.rateMayLag) && handed[ot.name] >= len(o.observed.handedOut(ot.name)) && !(clashed && w.has(j.id)) {
 				closed[ot.name] = true
 				continue
 			}
@@ -115,7 +115,7 @@ func (o *oracle) dispatch(ot *oracleType, w *oraclePeer, j *oracleJob) {
 }
 
 func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
-	j.state, j.since, j.worker = running, o.now, w.number
+	j.state, j.stateSince, j.worker = running, o.now, w.number
 	j.attempts++
 	w.out = append(w.out, run{j.id, j})
 	f := frame{op: broker.OpJob, peer: w.number, id: j.id, typ: j.typ, body: j.body}
@@ -133,4 +133,4 @@ func (o *oracle) handTo(w *oraclePeer, j *oracleJob) {
 	}
 }
 
-func (o *oracle) setTimer(j *oracleJob) { j.timer = o.nextNumber() }
+func (o *oracle) setTimer(j *oracleJob) { j.deadlineSeq = o.nextNumber() }

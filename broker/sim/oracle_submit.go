@@ -33,7 +33,7 @@ const maxRetries = 65534
 func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 	j := &oracleJob{
 		command: *c, arrival: o.nextNumber(), owner: owner, origin: owner,
-		at: o.now - int64(c.age), since: o.now - int64(c.age), state: queued,
+		submittedAt: o.now - int64(c.age), stateSince: o.now - int64(c.age), state: queued,
 	}
 	if sub := o.peer(owner); sub != nil {
 		j.token = sub.token
@@ -52,7 +52,7 @@ func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 		j.expires = o.now + int64(c.expires)
 	}
 	if c.delay > 0 {
-		j.state, j.since, j.until = delayed, o.now, o.now+int64(c.delay)
+		j.state, j.stateSince, j.until = delayed, o.now, o.now+int64(c.delay)
 	}
 	o.setTimer(j)
 	o.jobs = append(o.jobs, j)
@@ -219,7 +219,7 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 		j.state = queued
 	}
 	if j.state != before {
-		j.since = o.now
+		j.stateSince = o.now
 	}
 	o.setTimer(j)
 }

@@ -28,7 +28,7 @@ func (o *oracle) tick(*command) {
 		}
 	}
 	slices.SortFunc(due, func(a, b alarm) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), a.job.timer-b.job.timer)
+		return cmp.Or(cmp.Compare(a.at, b.at), a.job.deadlineSeq-b.job.deadlineSeq)
 	})
 	for _, a := range due[:min(len(due), timersPerTick)] {
 		j := a.job
@@ -43,13 +43,13 @@ func (o *oracle) tick(*command) {
 		case o.lapsed(j):
 			o.expire(j)
 		default:
-			j.state, j.since = queued, o.now
+			j.state, j.stateSince = queued, o.now
 			o.setTimer(j)
 		}
 		o.updateTenants() // after each timer, because a tenant that has no jobs then loses its place
 	}
 	for _, ot := range o.types {
-		ot.slow = false
+		ot.rateMayLag = false
 	}
 	o.vanished = max(0, o.vanished-sweptPerTick)
 	o.age()
@@ -129,7 +129,7 @@ func (o *oracle) next() int64 {
 	}
 	for _, ot := range o.types {
 		_, opens := ot.rateState.opensBetween(ot.quota())
-		if ot.rate > 0 && (opens > o.now || ot.slow) && !o.stopped && o.mayRun(ot) && o.firstInLine(ot.name) != nil && o.candidate(ot, math.MaxInt) != nil {
+		if ot.rate > 0 && (opens > o.now || ot.rateMayLag) && !o.stopped && o.mayRun(ot) && o.firstInLine(ot.name) != nil && o.candidate(ot, math.MaxInt) != nil {
 			at = min(at, opens)
 		}
 	}

@@ -162,7 +162,7 @@ func (o *oracle) failRun(j *oracleJob, code broker.Code, reason string, noRetry 
 // requeue puts a job that was out on a worker back into the queue.
 func (o *oracle) requeue(j *oracleJob, delay int64) {
 	o.typeNamed(j.typ).Requeued++
-	j.since, j.worker, j.state = o.now, 0, queued
+	j.stateSince, j.worker, j.state = o.now, 0, queued
 	if delay > 0 {
 		j.state, j.until = delayed, o.now+delay
 	}

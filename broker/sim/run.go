@@ -287,7 +287,7 @@ func (r *runner) compareHeld() error {
 	}
 	// Besides jobs, heaps and queues, only deadlines of jobs and sets of types count.
 	maxRest := m.Pools + int64(n+len(o.borrowed))<<7
-	jobs, load := core.Load()
+	jobs, load := core.Usage()
 	if rest := load - bytes - m.Heaps - m.Queues; jobs != int64(n) || rest < 0 || rest > maxRest && o.vanished == 0 {
 		return fmt.Errorf("%d jobs are counted, held are %d of %d bytes; of the other %d bytes that are counted, at most %d may be", jobs, n, bytes, rest, maxRest)
 	}
@@ -304,7 +304,7 @@ const rest = 6<<20 + 256<<10
 func (r *runner) compareMemory() error {
 	p := r.parent.pages
 	core, m := r.driver.core, r.driver.core.Memory()
-	if jobs, load := core.Load(); jobs != 0 || core.JobCount() != 0 || load != m.Heaps+m.Queues {
+	if jobs, load := core.Usage(); jobs != 0 || core.JobCount() != 0 || load != m.Heaps+m.Queues {
 		return fmt.Errorf("%d jobs are left, %d count with %d bytes, of which %d are heaps and queues", core.JobCount(), jobs, load, m.Heaps+m.Queues)
 	}
 	if held := p.held - int(m.History); held > rest {

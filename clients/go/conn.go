@@ -97,7 +97,7 @@ func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done 
 	if c.nc, c.addr, err = c.conf.connect(dialCtx, broker); err != nil {
 		return fmt.Errorf("gloom: connect to %s: %w", broker, err)
 	}
-	c.maxIn, c.maxOut = wire.MaxFrameOut(c.conf.maxFrame), c.conf.maxFrame
+	c.maxIn, c.maxOut = wire.MaxPayloadOut(c.conf.maxFrame), c.conf.maxFrame
 	c.wake.L, c.ended = c.mu, make(chan struct{})
 	c.ctx, c.cancelCtx = context.WithCancelCause(parent)
 	c.drainedCtx, c.cancelDrained = context.WithCancel(context.Background())

@@ -61,7 +61,7 @@ func ClientName(name string) Option { return func(c *config) { c.client = name }
 
 // Heartbeat asks the broker to ping at this interval, 100 ms … an hour. The client gives up a
 // connection after three beats without a byte, the broker after two.
-func Heartbeat(pace time.Duration) Option { return func(c *config) { c.heartbeat = pace } }
+func Heartbeat(interval time.Duration) Option { return func(c *config) { c.heartbeat = interval } }
 
 // TLS encrypts connections to all addresses. Without it, only those to "tls://host:port" are
 // encrypted, and verified with the system's certificate authorities. If conf has no ServerName, the
@@ -127,7 +127,7 @@ func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 }
 
 func (c *config) validate() error {
-	maxFrameLimit := math.MaxInt32 - wire.MaxFrameOut(0)
+	maxFrameLimit := math.MaxInt32 - wire.MaxPayloadOut(0)
 	const minBeat, maxBeat = wire.MinHeartbeatMS * time.Millisecond, wire.MaxHeartbeatMS * time.Millisecond
 	for _, a := range c.addrs {
 		if _, _, _, err := splitAddr(a); err != nil {

@@ -85,7 +85,7 @@ func (s *session) onReply(r request, refusal *RefusedError) error {
 		}
 	case p == nil || s.jobs[p.key] != p: // it has ended
 	case refusal != nil && p.kept != nil && p.kept.lastLoss != nil:
-		s.notResumed(p, refusal)
+		s.onResumeRefused(p, refusal)
 	case refusal != nil:
 		s.endJob(p, nil, refusal)
 	case p.isDetached:
@@ -110,8 +110,8 @@ type keptState struct {
 	refusals    int        // how often this connection's broker has refused to attach it
 }
 
-// notResumed handles the refusal of a request to resume a job: it sends the next request, or ends the job.
-func (s *session) notResumed(p *Pending, refusal *RefusedError) {
+// onResumeRefused handles the refusal of a request to resume a job: it sends the next request, or ends the job.
+func (s *session) onResumeRefused(p *Pending, refusal *RefusedError) {
 	k := p.kept
 	if s.ctx.Err() != nil {
 		return // the job ends with this connection

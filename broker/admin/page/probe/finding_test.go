@@ -20,7 +20,7 @@ type stall struct {
 	name, subject, wantText string
 	args                    []string
 	stage                   func(*broker)
-	mend                    func(*broker) // ends the condition; nil if it cannot be ended
+	resolve                 func(*broker) // ends the condition; nil if it cannot be ended
 }
 
 // jobsOfType returns n jobs of a type.
@@ -78,22 +78,22 @@ func (b *broker) openRaw(addr string, frames ...string) net.Conn {
 
 var stalls = []stall{
 	{name: "no worker", subject: "report", wantText: "no worker serves",
-		stage: func(b *broker) { b.submitAcked(jobsOfType("report", 3, nil)...) },
-		mend:  func(b *broker) { b.startWorker(&gloom.Worker{Type: "report", Handler: quickHandler}) }},
+		stage:   func(b *broker) { b.submitAcked(jobsOfType("report", 3, nil)...) },
+		resolve: func(b *broker) { b.startWorker(&gloom.Worker{Type: "report", Handler: quickHandler}) }},
 	{name: "paused", subject: "mail", wantText: "paused",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler})
 			b.mustRequest("POST", "/v1/types/mail/pause", "{}")
 			b.submitAcked(jobsOfType("mail", 3, nil)...)
 		},
-		mend: func(b *broker) { b.mustRequest("POST", "/v1/types/mail/resume", "{}") }},
+		resolve: func(b *broker) { b.mustRequest("POST", "/v1/types/mail/resume", "{}") }},
 	{name: "limit of concurrency", subject: "mail", wantText: "has reached its concurrency",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler, Concurrency: 3})
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
 			b.submitAcked(jobsOfType("mail", 5, nil)...)
 		},
-		mend: func(b *broker) {
+		resolve: func(b *broker) {
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":0}`)
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler, Concurrency: 5})
 		}},
@@ -103,20 +103,20 @@ var stalls = []stall{
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0.01}`)
 			b.submitAcked(jobsOfType("mail", 20, nil)...)
 		},
-		mend: func(b *broker) { b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
+		resolve: func(b *broker) { b.mustRequest("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
 	{name: "group held", subject: "customer-7", wantText: "held|holds|rule",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler})
 			b.mustRequest("PUT", "/v1/groups/customer-*", `{"concurrency":0}`)
 			b.submitAcked(jobsOfType("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
 		},
-		mend: func(b *broker) { b.mustRequest("DELETE", "/v1/groups/customer-*", "") }},
+		resolve: func(b *broker) { b.mustRequest("DELETE", "/v1/groups/customer-*", "") }},
 	{name: "all busy", subject: "mail", wantText: "all workers.*at work|busy",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler})
 			b.submitAcked(jobsOfType("mail", 5, nil)...)
 		},
-		mend: func(b *broker) { b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler, Concurrency: 4}) }},
+		resolve: func(b *broker) { b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler, Concurrency: 4}) }},
 	{name: "worker that never answers", subject: "scan", wantText: "overdue|timeout|passed",
 		stage: func(b *broker) {
 			b.openRaw(b.worker, `{"action":"join","type":"scan"}`)
@@ -129,7 +129,7 @@ var stalls = []stall{
 			stop()
 			b.submitAcked(jobsOfType("mail", 4, nil)[1:]...) // the first id may still be in use
 		},
-		mend: func(b *broker) { b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler}) }},
+		resolve: func(b *broker) { b.startWorker(&gloom.Worker{Type: "mail", Handler: quickHandler}) }},
 	{name: "all fail", subject: "mail", wantText: "fail",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
@@ -137,7 +137,7 @@ var stalls = []stall{
 			}})
 			b.submitSteadily("mail", nil)
 		},
-		mend: func(b *broker) { b.disconnectAll() }},
+		resolve: func(b *broker) { b.disconnectAll() }},
 	{name: "the same reason again", subject: "mail", wantText: "no route to host",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
@@ -150,7 +150,7 @@ var stalls = []stall{
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler})
 			b.submitSteadily("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
 		},
-		mend: func(b *broker) { b.disconnectAll() }},
+		resolve: func(b *broker) { b.disconnectAll() }},
 	{name: "given back again and again", subject: "mail", wantText: "jobs of it without running them",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
@@ -158,10 +158,10 @@ var stalls = []stall{
 			}})
 			b.submitAcked(jobsOfType("mail", 20, nil)...)
 		},
-		mend: func(b *broker) { b.disconnectAll() }},
+		resolve: func(b *broker) { b.disconnectAll() }},
 	{name: "close to a limit", subject: "broker", wantText: "max-jobs", args: []string{"--max-jobs", "100"},
 		stage: func(b *broker) { b.submitAcked(jobsOfType("report", 97, nil)...) },
-		mend: func(b *broker) {
+		resolve: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "report", Handler: quickHandler, Concurrency: 4})
 		}},
 	{name: "refused at a limit", subject: "", wantText: "refused|full", args: []string{"--max-jobs", "20"},
@@ -260,10 +260,10 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 			if found.advice == "" {
 				t.Errorf("it does not say what to do: %q", found.text)
 			}
-			if s.mend == nil {
+			if s.resolve == nil {
 				return
 			}
-			s.mend(b)
+			s.resolve(b)
 			mended := time.Now()
 			p.waitUntil("no finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
