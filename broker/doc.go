@@ -3,8 +3,8 @@
 //
 // It is a state machine. Every method that changes it takes the time and a command and
 // returns effects: frames for peers, in the order in which they must be sent. Reasons
-// for refusals and ends are codes and figures. It has no sockets, clock, goroutines,
-// locks, logging, metrics or words for people; a hub around it provides those, and a
+// for refusals and ends are codes and numbers, not text. The core has no sockets, clock,
+// goroutines, locks, logging, metrics or user-facing text; a hub around it provides those, and a
 // simulation can drive it with virtual time and replay any run.
 //
 // # Data model
@@ -23,7 +23,7 @@
 // jobs by id. These structures are in container.
 //
 // A holding is what one submitter has in one queue: lists of its jobs, counts and
-// bytes. When the submitter goes, its holdings are marked. From then on its ids are
+// bytes. When the submitter disconnects, its holdings are marked. From then on its ids are
 // free and the ledger has counted the ends; the records are swept later, in slices or
 // when a command meets them. Kept jobs stay in their holding, which then has no submitter;
 // detached jobs are in a holding that never had one.
@@ -37,7 +37,7 @@
 // tenants instead; the one served longest ago goes first. A group has the limits of the
 // rules that match its name. While one of them is reached, the group is shut: its queues
 // are outside all lines, in one heldQueues for each type. When it opens, these return one by
-// one while there is an idle worker, or a fleet, to ask for jobs.
+// one while an idle worker or the fleet could take a job.
 //
 // An idle worker that serves one type is in the type's line of idle workers. A worker that
 // serves several types belongs to a pool, the set of names and patterns with which it

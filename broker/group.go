@@ -24,7 +24,7 @@ type group struct {
 	// shut reports that a rule lets no more of its jobs run.
 	shut     bool
 	timerPos int32 // position in Broker.timers, or -1
-	// parked holds the parked heldQueues of the group, ordered by their best jobs.
+	// parked holds the heldQueues of the group that are in no line, ordered by their best jobs.
 	// openPos is its position in Broker.openGroups, or -1.
 	parked  container.Heap
 	openPos int32
@@ -222,7 +222,7 @@ func (b *Broker) refundGroups(s *groupSet, startedAt int64) {
 	}
 }
 
-// ratesResetAt returns the time at which the group's rates will have forgotten all jobs.
+// ratesResetAt returns the time at which all rates of the group are back at their full burst.
 func (g *group) ratesResetAt() (until int64) {
 	for i := range g.limits {
 		until = max(until, g.limits[i].fullAt)

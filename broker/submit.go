@@ -199,7 +199,7 @@ func (b *Broker) exceededLimit(sub *submitter, jt *jobType, s *Submission) Reaso
 	return Reason{}
 }
 
-// weight returns the weight that the job of a submission will have.
+// weight returns how many bytes the job of a submission will count towards limits.
 func (s *Submission) weight() int64 {
 	n := len(s.Body)
 	if s.StableBody && n >= bigBody {
@@ -362,7 +362,7 @@ func (b *Broker) leaveQueue(rec uint32, j *job) {
 }
 
 // countEnd counts and records the end of job j, before its body is freed. answerBytes is the
-// length of its answer. A borrowed job is left to its home, which counts it.
+// length of its answer. A borrowed job is left to the broker that lent it, which counts it.
 func (b *Broker) countEnd(h *holding, rec uint32, j *job, kind EndKind, reason *Reason, answerBytes int) {
 	if j.flags&flagBorrowed != 0 {
 		return

@@ -44,7 +44,7 @@ type Event struct {
 	Reason string // the reason of an error, without escapes
 	Cause  string // of an error, "" if it has none: CauseLost, CauseFinal, CauseLater
 
-	DelayMS int64 // of CauseLater
+	DelayMS int64 // the delay that the worker asked for; only with CauseLater
 
 	Server      string // of the reply to hello; "" in other frames
 	MaxFrame    int    // bytes; these five limits are 0 if the frame does not have them

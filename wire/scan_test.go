@@ -65,7 +65,7 @@ func checkScan(t *testing.T, e *wire.Envelope, payload []byte) {
 			}
 		case !object:
 			if err == nil || err.Code != wire.InvalidType {
-				t.Fatalf("%q is valid and no object, but %v", p, err)
+				t.Fatalf("%q is valid, but not an object: got %v, want InvalidType", p, err)
 			}
 		case err != nil:
 			t.Fatalf("%q is an object, but %v", p, err)

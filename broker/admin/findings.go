@@ -151,7 +151,7 @@ func (a *API) clientsNearLimit(b *findings.Broker, unread, jobs, bytes int64) []
 	return out
 }
 
-// updateLosses records the jobs that workers were running when they were lost.
+// updateLosses records the jobs that were running on workers when these were lost.
 func (a *API) updateLosses(snap *snapshot) {
 	failed := false
 	for _, row := range snap.rows {

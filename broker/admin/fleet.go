@@ -41,7 +41,7 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 
 func formatEpoch(n uint64) string { return fmt.Sprintf("%016x", n) }
 
-// collectFleet shows the fleet, if the broker is in one.
+// collectFleet reports the fleet's metrics, if the broker is in one.
 func (c *collector) collectFleet(m metrics) {
 	f := c.srv.Fleet()
 	if f == nil {

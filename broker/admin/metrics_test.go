@@ -56,7 +56,7 @@ func metricSum(f map[string]*dto.MetricFamily, name string, want ...string) floa
 	return sum
 }
 
-// TestMetricsAreRight: lint finds no error, and the figures are right.
+// TestMetricsAreRight: lint finds no error, and the metrics have the values of the core.
 func TestMetricsAreRight(t *testing.T) {
 	w := start(t, nil)
 	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {

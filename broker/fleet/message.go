@@ -28,8 +28,8 @@ const (
 	itemOffer    = 'o' // fields: type, priority, age, jobs
 	itemGrant    = 't' // fields: type, places (0 revokes unfilled ones) or grantNoWorkers
 	itemLend     = 'l' // fields: borrower, loan, type, id, priority, age, whether progress is wanted, headers, body
-	itemCancel   = 'u' // fields: borrower, loan, whether the run is overdue
-	itemFollow   = 'w' // fields: borrower, loan, whether progress is wanted
+	itemCancel   = 'u' // nobody waits for the run; fields: borrower, loan, whether the run is overdue
+	itemFollow   = 'w' // fields: borrower, loan, whether progress of the run is wanted from now on
 	itemResult   = 'r' // fields: borrower, keep, id, body
 	itemProgress = 'p' // fields: borrower, id, body
 	itemFail     = 'f' // fields: borrower, keep, id, how, delay, reason
@@ -42,11 +42,11 @@ const grantNoWorkers = -1
 
 // These values say how a run failed.
 const (
-	failPlain = iota
-	failLater // the worker wants a retry after a delay
-	failFinal // the worker wants no retry
-	failLost  // the worker of the run was lost
-	failExpelled
+	failPlain    = iota
+	failLater    // the worker wants a retry after a delay
+	failFinal    // the worker wants no retry
+	failLost     // the worker of the run was lost
+	failExpelled // the worker of the run was expelled
 )
 
 // writer appends to a message.

@@ -8,7 +8,7 @@ import "slices"
 type stream struct {
 	batches  []batch // to be sent
 	lastSent uint64  // number of the last message
-	// unacked are the messages that the peer has not acked.
+	// unacked holds the messages that the peer has not acked, by number.
 	unacked   []message
 	inFlight  int // bytes in unacked
 	heldBytes int // bytes in batches and in unacked
@@ -57,7 +57,7 @@ const (
 // bufferPool holds buffers for reuse.
 type bufferPool [][]byte
 
-// get returns an empty buffer for roughly n bytes.
+// get returns an empty buffer with room for at least n bytes.
 func (s *bufferPool) get(n int) []byte {
 	if last := len(*s) - 1; last >= 0 {
 		b := (*s)[last]

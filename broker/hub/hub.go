@@ -48,8 +48,8 @@ type Config struct {
 type Hub struct {
 	cfg      Config
 	clock    func() int64
-	ownClock *clock.Clock // the clock, if it is the hub's own
-	readAll  atomic.Pointer[func(fn func())]
+	ownClock *clock.Clock                    // the clock, if it is the hub's own
+	readAll  atomic.Pointer[func(fn func())] // reads all sockets, then calls fn; set by SetReadAll
 
 	mu           sync.Mutex
 	core         *broker.Broker
@@ -86,7 +86,7 @@ type Stats struct {
 	FramesIn           uint64 // frames received, including invalid ones
 	FramesOut          uint64
 	Errors             [32]uint64 // error frames sent, by wire code
-	UndeliveredAnswers uint64     // an upper bound of the number of answers that were not written because their connection closed
+	UndeliveredAnswers uint64     // an upper bound on the number of answers that were not written because their connection closed
 	DroppedProgress    uint64     // progress frames dropped because their submitter reads slowly
 	Overflows          uint64     // connections closed because their peers did not read
 	Ticks              uint64

@@ -77,8 +77,7 @@ func (o *outbox) waitingBytes() int { return int(o.endPosition() - o.writtenEnd.
 // isSlow reports whether so much output waits for c that c gets only frames that must be sent.
 func (c *Conn) isSlow() bool { return c.outbox.waitingBytes() > c.hub.cfg.MaxOutbound/2 }
 
-// minSharedBody is the length from which a body that nobody writes to again is referred to
-// instead of copied.
+// minSharedBody is the shortest length of immutable bodies that are shared instead of copied.
 const minSharedBody = 128 << 10
 
 // appendEffects appends each effect to its peer's output.
@@ -235,7 +234,7 @@ func (c *Conn) countMemory(n int64) {
 	c.hub.unreadBytes[c.Port].Add(n)
 }
 
-// markDirty puts c on its owner's list.
+// markDirty puts c on its sink's list of connections with new output.
 func (h *Hub) markDirty(c *Conn) {
 	if c.isInDirtyList {
 		return

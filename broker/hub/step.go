@@ -10,8 +10,8 @@ import (
 	"gloom/wire"
 )
 
-// Command is one decoded frame of a peer: a request for the core, or a reply that needs no
-// core.
+// Command is one decoded frame of a peer: a request for the core, or a reply that
+// can be sent without asking the core.
 type Command struct {
 	From *Conn
 	Req  wire.Request
@@ -159,7 +159,7 @@ func (h *Hub) callCore(now int64, c *Conn, cmd *Command) {
 		if c.isSlow() {
 			h.refuse(c, &wire.Error{
 				Code: wire.Overloaded, ID: req.ID,
-				Reason: fmt.Sprintf("this connection has %d unread bytes; from %d on (half of max-outbound) it cannot submit", c.outbox.waitingBytes(), h.cfg.MaxOutbound/2),
+				Reason: fmt.Sprintf("%d bytes wait for this client to read; above %d (half of --max-outbound) it cannot submit", c.outbox.waitingBytes(), h.cfg.MaxOutbound/2),
 			})
 			return
 		}

@@ -166,7 +166,7 @@ func (w *twin) step(s *shadow, req *wire.Request) {
 			if s.mustClose {
 				return
 			}
-			w.appendFrame(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("this connection has %d unread bytes; from %d on (half of max-outbound) it cannot submit", n, w.maxOutbound/2), req.ID))
+			w.appendFrame(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this client to read; above %d (half of --max-outbound) it cannot submit", n, w.maxOutbound/2), req.ID))
 			return
 		}
 		w.markRead(req.ID)

@@ -243,7 +243,7 @@ func (in *input) keepRest() {
 	in.data = nil
 }
 
-// heldBytes returns how many bytes count for the unfinished input. Memory that will be reused counts
+// heldBytes returns how many bytes of the unfinished input count towards MaxInbound. Memory that will be reused counts
 // only as far as it is needed now. Input after an offloaded frame does not count: it is only
 // the data of one or two reads, and a single frame of the largest size must fit.
 func (in *input) heldBytes() int {

@@ -11,8 +11,8 @@ import (
 )
 
 // stream is the source of a connection that no event loop can read and write, because it has
-// TLS or is within the process. One goroutine reads and another writes; both report in the
-// loop's turn.
+// TLS or is within the process. One goroutine reads and another writes; both report while
+// they hold the loop's poller.
 type stream struct {
 	halfCloser
 	raw           net.Conn // the connection below TLS or, without TLS, the stream itself

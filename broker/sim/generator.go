@@ -22,7 +22,7 @@ type generator struct {
 	now     int64
 	peers   int // how many peer numbers are used
 	fresh   int // how many ids besides the common ones are used
-	loans   int // how many borrowed-run numbers are used
+	loans   int // how many numbers of borrowed runs are used
 }
 
 // noise is the text from which bodies are cut.

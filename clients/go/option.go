@@ -78,8 +78,8 @@ func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 // hello and join. The default is DefaultDialTimeout.
 func DialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }
 
-// MaxFrame sets the largest frame, in bytes, that the broker accepts (its --max-frame). It counts
-// for connections without a hello; the reply to a hello gives the broker's limit. It is at least
+// MaxFrame sets the largest frame, in bytes, that the broker accepts (its --max-frame). It applies
+// to connections without a hello; the reply to a hello gives the broker's limit. It is at least
 // 1024, and DefaultMaxFrame by default. Larger jobs and answers are refused with ErrSizeError
 // before they are sent. A frame from the broker may be larger by the length of its envelope; an
 // even larger one ends the connection.
@@ -96,12 +96,12 @@ func Backoff(base, max time.Duration) Option {
 	return func(c *config) { c.backoffBase, c.backoffMax = base, max }
 }
 
-// Notify reports what happens to connections, and panics of handlers. It is called from
-// several goroutines and must return soon. Without it, the standard logger logs panics.
+// Notify sets a function that is told about events of connections and panics of handlers. It is called
+// from several goroutines and must return soon. Without it, the standard logger logs panics.
 func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = notify } }
 
 // TrustBodies skips the check that bodies are JSON. A body that is not JSON breaks the
-// connection and everything pending on it, or is read as something else.
+// connection and everything pending on it, or changes the meaning of the frame.
 func TrustBodies() Option { return func(c *config) { c.trustBodies = true } }
 
 func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
@@ -139,7 +139,7 @@ func (c *config) validate() error {
 		errorIf(c.dialTimeout <= 0, "dial timeout %v: must be above 0", c.dialTimeout),
 		errorIf(c.maxFrame < 1024 || c.maxFrame > maxFrameLimit, "max frame %d: must be 1024 … %d", c.maxFrame, maxFrameLimit),
 		errorIf(c.window < 1, "window %d: must be at least 1", c.window),
-		errorIf(c.backoffBase <= 0 || c.backoffMax < c.backoffBase, "backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax),
+		errorIf(c.backoffBase <= 0 || c.backoffMax < c.backoffBase, "backoff %v … %v: base must be above 0, max at least base", c.backoffBase, c.backoffMax),
 		errorIf(c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat), "heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat),
 		errorIf(!utf8.ValidString(c.token) || !utf8.ValidString(c.client), "token and client name must be UTF-8"),
 	)

@@ -13,8 +13,8 @@ import (
 	"gloom/wire"
 )
 
-// Run is one execution of a job, for a Worker with Take, which calls Answer when the run has
-// ended.
+// Run is one execution of a job, for a Worker with Take. Take's receiver must call Answer when the
+// run has ended.
 type Run struct {
 	job          Job
 	key          string // canonical id

@@ -18,10 +18,10 @@ type session struct {
 }
 
 // sendJob brings a job to this connection, unless its frame is too large; submit is the frame of
-// its submit. If the broker may have the job, the client attaches to it. If the broker turns out
-// not to know it, and the submit may be sent twice, the next request is the submit. If the broker
-// refuses that because the id exists, the submit on the lost connection has arrived late: the last
-// request is an attach again.
+// its submit. If the broker may have the job, the first request is an attach. If the broker does
+// not know the job, and the submit may be sent twice, the second request is a submit. If the broker
+// refuses it because the id exists, the submit on the lost connection has arrived late, and the
+// third request is an attach again.
 func (s *session) sendJob(p *Pending, submit []byte) error {
 	r, frame := request{verb: wire.Submit, key: p.key, job: p, noAck: p.noAck}, submit
 	if k := p.kept; k != nil && (k.frame == nil || k.lastLoss != nil && k.lastLoss.Sent && k.refusals != 1) {

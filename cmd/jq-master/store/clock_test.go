@@ -93,11 +93,11 @@ func TestClockAtTakeover(t *testing.T) {
 	second.acquired(t)
 	third := standby(t, secondClient(t, first)) // perhaps before the second has renewed its lease
 	<-third.waitReasons
-	again(second.Redis, "who waited")
+	again(second.Redis, "the standby that waited")
 	eventually(t, "the third knows the clock of the second", func() bool { return behind(third.Redis) })
 	if err := second.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	third.acquired(t)
-	again(third.Redis, "who began to wait later")
+	again(third.Redis, "the standby that began to wait later")
 }

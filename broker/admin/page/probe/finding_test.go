@@ -87,7 +87,7 @@ var stalls = []stall{
 			b.submitAcked(jobsOfType("mail", 3, nil)...)
 		},
 		resolve: func(b *broker) { b.mustRequest("POST", "/v1/types/mail/resume", "{}") }},
-	{name: "limit of concurrency", subject: "mail", wantText: "has reached its concurrency",
+	{name: "concurrency limit", subject: "mail", wantText: "has reached its concurrency",
 		stage: func(b *broker) {
 			b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler, Concurrency: 3})
 			b.mustRequest("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
@@ -264,7 +264,7 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 				return
 			}
 			s.resolve(b)
-			mended := time.Now()
+			resolved := time.Now()
 			p.waitUntil("no finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
 					if is.MatchString(f.text) && strings.Contains(f.text, s.subject) {
@@ -273,7 +273,7 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 				}
 				return true
 			})
-			t.Logf("gone %s after it was mended", time.Since(mended).Round(10*time.Millisecond))
+			t.Logf("gone %s after it was resolved", time.Since(resolved).Round(10*time.Millisecond))
 		})
 	}
 }

@@ -60,7 +60,7 @@ class Connector:
             full = self.outstanding >= self._window or self._unsent >= MAX_UNSENT
             if full or not self.session.writable:
                 return False
-            self.inbox.append(job)  # counts it, so an interrupt leaves no half
+            self.inbox.append(job)  # an interrupt cannot leave it half counted
             self._unsent += len(job.frame)
             return True
 
@@ -82,12 +82,12 @@ class Connector:
                 raise errors.fresh_copy(self._error)
         return False
 
-    async def wait(self, condition: Callable[[], bool], wait: float | None) -> None:
-        """Begin to connect, and wait until a condition holds.  After wait seconds raise
+    async def wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
+        """Begin to connect, and wait until a condition holds.  After timeout seconds raise
         WindowFull, NotConnected or, if it is shut, TimeoutError."""
         self.begin()
         try:
-            async with asyncio.timeout(wait):
+            async with asyncio.timeout(timeout):
                 while not condition():
                     turn: asyncio.Future[None] = asyncio.Future()
                     self._turns.append(turn)
@@ -98,7 +98,7 @@ class Connector:
                             self.wake(all=False)  # pass it on
                         raise
         except TimeoutError:
-            self.give_up(wait)
+            self.give_up(timeout)
 
     def wake(self, all: bool = True) -> None:
         """Have all waiting tasks, or one, check their condition again."""
@@ -183,8 +183,8 @@ class Connector:
         first = failures[0][1]
         if isinstance(first, RefusedError) and all(is_permanent(err) for _, err in failures):
             return first
-        told = "; ".join(f"{addr}: {err}" for addr, err in failures)
-        error = NotConnected(f"no broker reached: {told}")
+        details = "; ".join(f"{addr}: {err}" for addr, err in failures)
+        error = NotConnected(f"no broker reached: {details}")
         error.__cause__ = first
         return error
 

@@ -62,12 +62,12 @@ class AsyncWorker:
         several = not isinstance(type, str)
         types = names("type", [type] if isinstance(type, str) else type)
         excepted = names("except_", except_)
-        low = 0 < prefetch < concurrency
+        too_few = 0 < prefetch < concurrency
         for wrong, why in (
             (concurrency < 0, f"concurrency {concurrency}: must not be negative"),
             (prefetch < 0, f"prefetch {prefetch}: must not be negative"),
             (stop_timeout < 0, f"stop_timeout {stop_timeout}: must not be negative"),
-            (low, f"prefetch {prefetch}: less than concurrency {concurrency}"),
+            (too_few, f"prefetch {prefetch}: less than concurrency {concurrency}"),
             (not types, "type: an empty list"),
             (excepted and not several, "except_: needs a list of types"),
         ):
@@ -93,7 +93,7 @@ class AsyncWorker:
         self._tasks: set[asyncio.Task[Outcome]] = set()
         # The task that keeps each socket joined, and the socket while it is connected;
         # empty before the start.
-        self._seats: dict[asyncio.Task[None], Socket | None] = {}
+        self._sockets_by_task: dict[asyncio.Task[None], Socket | None] = {}
         self._changed = asyncio.Event()  # set by a join, by leave, and at the end
         self._joined = self._leaving = False
         self._aborted = ""  # when, and with what, connections were dropped
@@ -139,7 +139,7 @@ class AsyncWorker:
         """Begin to stop, without waiting; like Worker.leave."""
         self._leaving = True
         self._changed.set()
-        for task, socket in self._seats.items():
+        for task, socket in self._sockets_by_task.items():
             if socket is not None:
                 socket.leave()
             else:
@@ -147,7 +147,7 @@ class AsyncWorker:
 
     async def stop(self, timeout: float | None = None) -> None:
         """Stop; like Worker.stop, but handlers' tasks are cancelled at the timeout."""
-        if not self._seats:
+        if not self._sockets_by_task:
             return
         timeout = self._stop_timeout if timeout is None else timeout
         self.leave()
@@ -163,7 +163,7 @@ class AsyncWorker:
     @property
     def done(self) -> bool:
         """Whether the worker has ended: it was stopped, or refused permanently."""
-        return bool(self._seats) and self._over.done()
+        return bool(self._sockets_by_task) and self._over.done()
 
     @property
     def error(self) -> Exception | None:
@@ -172,17 +172,17 @@ class AsyncWorker:
         return self._refusal if self.done and not self._leaving else None
 
     def _begin(self) -> None:
-        if self._seats:
+        if self._sockets_by_task:
             raise RuntimeError("the worker has already been started")
         if self._leaving:
             raise ClosedError("the worker has been stopped")
         sockets = 1 if self._prefetch else self._concurrency
         addrs = [*self._options.addrs] * sockets
-        seats = [start(self._keep_joined(addr)) for addr in addrs]
+        tasks = [start(self._keep_joined(addr)) for addr in addrs]
         # Done when every socket has left or has been given up.
-        self._over = asyncio.gather(*seats, return_exceptions=True)
+        self._over = asyncio.gather(*tasks, return_exceptions=True)
         self._over.add_done_callback(lambda _: self._changed.set())
-        self._seats = dict.fromkeys(seats)
+        self._sockets_by_task = dict.fromkeys(tasks)
 
     async def _keep_joined(self, addr: str) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
@@ -194,9 +194,9 @@ class AsyncWorker:
             except Exception as err:
                 cause = err
             else:
-                self._seats[task] = socket
+                self._sockets_by_task[task] = socket
                 cause = await socket.serve()
-                self._seats[task] = None
+                self._sockets_by_task[task] = None
             if self._leaving:
                 return
             if is_permanent(cause):
@@ -214,17 +214,17 @@ class AsyncWorker:
     def _abort(self, when: str) -> None:
         """Drop all connections and wait for no handler."""
         self._leaving = True
-        jobs = sum(len(s.running) for s in self._seats.values() if s is not None)
+        jobs = sum(len(s.running) for s in self._sockets_by_task.values() if s is not None)
         left = "without the brokers' replies"
         if jobs:
             left = f"with {jobs} job{'s' * (jobs > 1)} running"
         self._aborted = self._aborted or f"{when} {left}"
         error = ClosedError("the worker was stopped")
-        for seat, socket in self._seats.items():
+        for keeper, socket in self._sockets_by_task.items():
             if socket is not None:
                 socket.abort(error)
                 socket.abandon(error)
-            seat.cancel()
+            keeper.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -380,7 +380,7 @@ class Worker:
         return self._core.error
 
     def _start_thread(self) -> None:
-        if self._core._leaving and not self._core._seats:
+        if self._core._leaving and not self._core._sockets_by_task:
             raise ClosedError("the worker has been stopped")
         self._thread.start()
 
@@ -397,9 +397,9 @@ class Worker:
 
     async def _finish(self) -> None:
         """End threads and processes, with the handlers that still run in them."""
-        if self._core._seats and not self._core.done:
+        if self._core._sockets_by_task and not self._core.done:
             self._core._abort("at its end")
-        whole = self._core.done and not self._core._aborted
+        finished = self._core.done and not self._core._aborted
         if self._children is not None:
-            self._children.close(kill=not whole)
-        self._threads.shutdown(wait=whole)
+            self._children.close(kill=not finished)
+        self._threads.shutdown(wait=finished)
