@@ -30,7 +30,7 @@ func startGloomd(ctx context.Context, set Settings) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := startAnnounced(ctx, set, path, append([]string{"--http-addr=127.0.0.1:0", "--log-format=json"}, set.Flags...), Gloom)
+	s, err := startAndReadAddrs(ctx, set, path, append([]string{"--http-addr=127.0.0.1:0", "--log-format=json"}, set.Flags...), Gloom)
 	if err != nil {
 		return nil, err
 	}
@@ -46,16 +46,16 @@ func startRelay(args ...string) func(ctx context.Context, set Settings) (*Server
 		if err != nil {
 			return nil, err
 		}
-		return startAnnounced(ctx, set, exe, append([]string{"relay"}, args...), Relay)
+		return startAndReadAddrs(ctx, set, exe, append([]string{"relay"}, args...), Relay)
 	}
 }
 
 // stopTimeout is how long gloomd or the relay may take to end.
 const stopTimeout = 5 * time.Second
 
-// startAnnounced starts a program that listens on free ports, or on unix sockets,
+// startAndReadAddrs starts a program that listens on free ports, or on unix sockets,
 // and logs its addresses as JSON.
-func startAnnounced(ctx context.Context, set Settings, path string, args []string, p load.Protocol) (*Server, error) {
+func startAndReadAddrs(ctx context.Context, set Settings, path string, args []string, p load.Protocol) (*Server, error) {
 	dir, err := os.MkdirTemp("", "gloom-bench-")
 	if err != nil {
 		return nil, err

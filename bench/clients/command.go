@@ -39,7 +39,7 @@ func Command() *cobra.Command {
 		Long: `clients starts one gloomd and a worker of the Go client that answers at once,
 and has the submitter of each language's client submit jobs: one after the
 other, for the time of a round trip, and with a window outstanding, for jobs per
-second. A round has each language once, in turns. It runs in a checkout, and
+second. A round has each language once, in turn. It runs in a checkout, and
 needs go, python3, node and php.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout())

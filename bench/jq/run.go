@@ -41,7 +41,7 @@ type Round struct {
 // Rate returns the jobs per second.
 func (r Round) Rate() float64 { return float64(r.Jobs) / r.Seconds }
 
-// Run measures the systems in turns, one round each, so that other work of the machine affects all
+// Run measures the systems in turn, one round each, so that other work of the machine affects all
 // of them.
 func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) {
 	if err := o.Validate(); err != nil {

@@ -19,7 +19,7 @@ func fleetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "fleet", Short: "one broker beside fleets of two and three", GroupID: "reading", Args: cobra.NoArgs,
 		Long: `fleet starts one gloomd, a nats-server (make deps installs it), and fleets of
-two and three with one between them, in turns. In a fleet submitters are at one
+two and three with one between them, in turn. In a fleet submitters are at one
 broker and workers at the others, so that every job is lent. Server CPU is that
 of all brokers together, without NATS. NATS alone shows the cost of the two hops
 that a lent job takes through it.`,

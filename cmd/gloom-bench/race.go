@@ -30,7 +30,7 @@ func raceCommand() *cobra.Command {
 		Use: "race", Short: "gloomd, the relay and its peers in one run, rounds interleaved", GroupID: "reading", Args: cobra.NoArgs,
 		Long: `race starts each server from the system's packages (make deps installs them), on
 private ports of the loopback interface, and runs the same shapes on all of them
-in turns. One table compares the results.`,
+in turn. One table compares the results.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kinds, err := kindsByName(names)
 			if err != nil {

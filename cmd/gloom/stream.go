@@ -128,13 +128,13 @@ func (st *stream) run(ctx context.Context) error {
 	go st.submitAll(ctx)
 	st.printer.start()
 	defer st.explainWait(ctx, "", st.printer.note)()
-	n, err := st.print(ctx)
+	counts, err := st.print(ctx)
 	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.unprinted)
 	if err == nil {
 		err = st.printer.flush()
 	}
 	cause := context.Cause(ctx)
-	st.printer.finish(n, outstanding, cause, err)
+	st.printer.finish(counts, outstanding, cause, err)
 	at := st.openLines.first()
 	if u := st.printer.unwritten; err != nil && u > 0 && (at == 0 || u < at) {
 		at = u
@@ -145,8 +145,8 @@ func (st *stream) run(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return outputError(err)
-	case n.lost > 0:
-		return st.lossError(n, cause)
+	case counts.lost > 0:
+		return st.lossError(counts, cause)
 	case cause != nil:
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
@@ -155,7 +155,7 @@ func (st *stream) run(ctx context.Context) error {
 			return &f
 		}
 		return cause
-	case n.failed > 0:
+	case counts.failed > 0:
 		return cli.SilentExit(cli.ExitFailed)
 	}
 	return nil
@@ -178,10 +178,10 @@ func lostConnection(err error) bool {
 }
 
 // lossError returns the error of a stream that lost jobs with its connection.
-func (st *stream) lossError(n outcomeCounts, cause error) error {
-	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first on line %d", cli.Plural(n.lost, "job"), n.firstLost)
+func (st *stream) lossError(counts outcomeCounts, cause error) error {
+	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first on line %d", cli.Plural(counts.lost, "job"), counts.firstLost)
 	if cause != nil {
-		f.Err = fmt.Errorf("%w; lost with the connection: %s that had not ended, the first on line %d", cause, cli.Plural(n.lost, "job"), n.firstLost)
+		f.Err = fmt.Errorf("%w; lost with the connection: %s that had not ended, the first on line %d", cause, cli.Plural(counts.lost, "job"), counts.firstLost)
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code != exitUnreachable {
 			f.Code = why.Code
@@ -312,7 +312,7 @@ type outcomeCounts struct {
 }
 
 // print prints outcomes until there are no more, or the context ends.
-func (st *stream) print(ctx context.Context) (n outcomeCounts, err error) {
+func (st *stream) print(ctx context.Context) (counts outcomeCounts, err error) {
 	held := map[int]lineResult{} // outcomes that --ordered prints later
 	next, done, total := 0, 0, -1
 	settle := func(o lineResult) error {
@@ -336,12 +336,12 @@ func (st *stream) print(ctx context.Context) (n outcomeCounts, err error) {
 				case st.room <- struct{}{}:
 				default:
 				}
-				n.answered++
+				counts.answered++
 			} else {
-				n.failed++
+				counts.failed++
 				if lostConnection(o.err) {
-					if n.lost++; n.lost == 1 || o.number < n.firstLost {
-						n.firstLost = o.number
+					if counts.lost++; counts.lost == 1 || o.number < counts.firstLost {
+						counts.firstLost = o.number
 					}
 				}
 			}
@@ -357,34 +357,34 @@ func (st *stream) print(ctx context.Context) (n outcomeCounts, err error) {
 	for done != total {
 		if len(st.outcomes) == 0 {
 			if err := st.printer.flushIdle(); err != nil {
-				return n, err
+				return counts, err
 			}
 		}
 		select {
 		case <-tick:
 			if err := st.printer.flush(); err != nil {
-				return n, err
+				return counts, err
 			}
 		case o := <-st.outcomes:
 			if err := settle(o); err != nil {
-				return n, err
+				return counts, err
 			}
 		case total = <-st.total:
 		case <-ctx.Done():
 			for len(st.outcomes) > 0 { // outcomes that had arrived before the signal
 				if err := settle(<-st.outcomes); err != nil {
-					return n, err
+					return counts, err
 				}
 			}
 			if st.job.Keep > 0 {
 				st.leaving.Store(true)
 				closeSubmitter(ctx, st.jobs)
 			}
-			for len(st.outcomes) > 0 { // outcomes that leave has read
+			for len(st.outcomes) > 0 { // outcomes that closeSubmitter has read
 				if o := <-st.outcomes; lostConnection(o.err) {
 					st.unended++
 				} else if err := settle(o); err != nil {
-					return n, err
+					return counts, err
 				}
 			}
 			// Print answers that were held back, unless --resume prints them later.
@@ -392,14 +392,14 @@ func (st *stream) print(ctx context.Context) (n outcomeCounts, err error) {
 				if o, ok := held[seq]; ok && !st.resume {
 					next = seq
 					if err := settle(o); err != nil {
-						return n, err
+						return counts, err
 					}
 				}
 			}
-			return n, nil
+			return counts, nil
 		}
 	}
-	return n, nil
+	return counts, nil
 }
 
 // closeSubmitter waits for the outcomes that the broker has sent, because it no longer keeps them.

@@ -150,15 +150,15 @@ type jobdRow struct {
 }
 
 func (x *jobdRow) job() job {
-	stateName := map[string]string{"waiting": "queued", "manual": "delayed", "accepted": "running", "done": "failed", "ignored": "discarded"}
+	stateOf := map[string]string{"waiting": "queued", "manual": "delayed", "accepted": "running", "done": "failed", "ignored": "discarded"}
 	j := job{created: x.Created, started: x.Started, finished: x.Finished, answerSize: len(x.Stdout), Job: api.Job{
-		ID: strconv.FormatInt(x.ID, 10), Type: x.Target, State: cmp.Or(stateName[x.Status], x.Status), Priority: x.Priority, Bytes: len(x.Fields), Body: x.Fields,
+		ID: strconv.FormatInt(x.ID, 10), Type: x.Target, State: cmp.Or(stateOf[x.Status], x.Status), Priority: x.Priority, Bytes: len(x.Fields), Body: x.Fields,
 	}}
 	switch {
 	case x.Status == "manual":
 		j.Holds = "it is to be run by hand"
 	case x.Status == "accepted":
-		j.Holds = "accepted, and not begun"
+		j.Holds = "accepted, not started"
 	case x.Status == "done" && x.Result == "ok":
 		j.State, j.Body = "answered", toJSON([]byte(strings.TrimSuffix(x.Stdout, "\n")))
 	case x.Signal != "":

@@ -213,9 +213,9 @@ type jqJob struct {
 }
 
 func (x *jqJob) job() job {
-	stateName := map[string]string{"retrying": "delayed", "done": "answered", "error": "failed"}
+	stateOf := map[string]string{"retrying": "delayed", "done": "answered", "error": "failed"}
 	j := job{created: x.Enqueued, due: x.Due, started: x.Started, finished: x.Finished, Job: api.Job{
-		ID: x.ID, Type: x.Name, State: cmp.Or(stateName[x.Status], x.Status), Priority: x.Priority, Attempts: x.Attempt, Retries: x.MaxRetry,
+		ID: x.ID, Type: x.Name, State: cmp.Or(stateOf[x.Status], x.Status), Priority: x.Priority, Attempts: x.Attempt, Retries: x.MaxRetry,
 		Bytes: x.Size, Reason: x.Message, Holds: x.Waits, Ahead: x.Place, Body: x.Argument, Runs: toRuns(x.Runs, "worker"),
 	}}
 	if x.Reason == "timeout" {

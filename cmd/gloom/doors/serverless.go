@@ -146,9 +146,9 @@ type serverlessJob struct {
 }
 
 func (x *serverlessJob) job() job {
-	stateName := map[string]string{"waiting": "queued", "deferred": "delayed", "ok": "answered", "abandoned": "failed"}
+	stateOf := map[string]string{"waiting": "queued", "deferred": "delayed", "ok": "answered", "abandoned": "failed"}
 	j := job{created: x.Created, finished: x.Done, Job: api.Job{
-		ID: x.ID, Type: x.Type, State: cmp.Or(stateName[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: toRuns(x.Runs, "daemon"),
+		ID: x.ID, Type: x.Type, State: cmp.Or(stateOf[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: toRuns(x.Runs, "daemon"),
 	}}
 	if x.Code != "ok" {
 		j.Reason = x.Code

@@ -13,8 +13,8 @@ import (
 const resumeTimeout = time.Millisecond
 
 // LossyWriter writes lines to a file whose writes may hang: nobody reads the pipe or the terminal,
-// or the file server is dead. It loses lines then: the program must not stand still because of its
-// log. Nothing tells in advance whether a write will hang, so a goroutine of the writer writes.
+// or the file server is dead. While one hangs, further lines are dropped, so that logging never
+// blocks the program. Whether a write will hang cannot be known, so a goroutine of the writer writes.
 type LossyWriter struct {
 	out       io.Writer
 	timeout   time.Duration
@@ -33,7 +33,7 @@ type LossyWriter struct {
 }
 
 // NewLossyWriter returns a LossyWriter that writes to another writer. A line may take as long as
-// timeout; later lines then wait for nobody until that line is written.
+// timeout; after that, lines are dropped at once until it is written.
 func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
 	return &LossyWriter{out: to, timeout: timeout}
 }

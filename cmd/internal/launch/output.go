@@ -41,12 +41,12 @@ func (s *stream) read() {
 		var n int
 		var full bool
 		var err error
-		waited := conn.Read(func(fd uintptr) bool {
+		waitErr := conn.Read(func(fd uintptr) bool {
 			n, full, err = s.readOnce(fd, buf[:])
 			return err != syscall.EAGAIN
 		})
 		switch {
-		case waited != nil:
+		case waitErr != nil:
 			return
 		case full:
 			s.pipe.Close()

@@ -5,12 +5,12 @@ import (
 	"database/sql/driver"
 )
 
-// CloseIfUnended returns the connection in a form that database/sql closes when a transaction on
+// CloseUnlessReusable returns the connection in a form that database/sql closes when a transaction on
 // it could not be ended. Otherwise the BEGIN of the next user would commit the rest of that
 // transaction. It also closes a connection whose server has refused a statement for a reason that will
 // pass: that may be a setting, which a connection keeps from the moment when it was made. The
 // connection must come from go-sql-driver/mysql.
-func CloseIfUnended(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
+func CloseUnlessReusable(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
 
 // connection is the interface of a connection that database/sql uses.
 type connection interface {

@@ -96,7 +96,7 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	return CloseIfUnended(conn), nil
+	return CloseUnlessReusable(conn), nil
 }
 
 func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
@@ -104,11 +104,11 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	if c.AllowRepeatableRead {
 		// A server may change this at any time; a connection keeps the setting that it
 		// began with.
-		log, err := readSetting(ctx, conn, "@@log_bin AND @@binlog_format = 'STATEMENT'")
+		statementBased, err := readSetting(ctx, conn, "@@log_bin AND @@binlog_format = 'STATEMENT'")
 		if err != nil {
 			return err
 		}
-		if log == "1" {
+		if statementBased == "1" {
 			isolation = "REPEATABLE READ"
 		}
 	}

@@ -43,7 +43,7 @@ func TestBrokerAway(t *testing.T) {
 	first := add(t, a, "a-x", "1")[0]
 	awaitState(t, a, first, job.Running)
 	s.Close()
-	waitUntil(t, "it is noticed", func() error {
+	waitUntil(t, "the daemon notices the outage", func() error {
 		if a.link.Health() == nil {
 			return errors.New("all is well")
 		}
@@ -60,7 +60,7 @@ func TestBrokerAway(t *testing.T) {
 	if err := a.Health(); err == nil {
 		t.Error("Health returned no error, although a handler needs the broker")
 	}
-	far := add(t, a, "a-g", "3")[0]
+	gloomJob := add(t, a, "a-g", "3")[0]
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -69,13 +69,13 @@ func TestBrokerAway(t *testing.T) {
 			t.Errorf("%+v", rec)
 		}
 	}
-	if rec, err := a.Job(t.Context(), far); err != nil || rec.State != job.Waiting || rec.Tries != 0 {
+	if rec, err := a.Job(t.Context(), gloomJob); err != nil || rec.State != job.Waiting || rec.Tries != 0 {
 		t.Errorf("%+v, %v", rec, err)
 	}
 	b := startEngine(t, t.TempDir(), sqlite(t, path))
 	defer b.Shutdown(context.Background())
 	connectWorker(t, b, &gloom.Worker{Type: "a-g", Handler: echoHandler})
-	if rec := awaitState(t, b, far, job.Succeeded); rec.Tries != 1 {
+	if rec := awaitState(t, b, gloomJob, job.Succeeded); rec.Tries != 1 {
 		t.Errorf("%+v", rec)
 	}
 }
@@ -88,7 +88,7 @@ func TestLostDuringTake(t *testing.T) {
 	defer e.Shutdown(context.Background())
 	addBlockingHandler(t, e, "a-x", file)
 	id := add(t, e, "a-x", "1")[0]
-	awaitClosed(t, "it is taken", s.taking.reached)
+	awaitClosed(t, "the job is taken", s.taking.reached)
 	b := e.backends[0]
 	lost := b.currentSysid()
 	b.loseSysid(lost)
