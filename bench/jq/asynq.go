@@ -56,6 +56,6 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	if err := b.wait(); err != nil {
 		return err
 	}
-	r.Seconds, r.P50, r.P99 = time.Since(start).Seconds(), b.quantile(50), b.quantile(99)
+	r.Seconds, r.P50, r.P99 = time.Since(start).Seconds(), b.latencyMS(50), b.latencyMS(99)
 	return nil
 }

@@ -74,7 +74,8 @@ func (l *ledger) wait() error {
 	}
 }
 
-func (l *ledger) quantile(q float64) float64 {
+// latencyMS returns the percentile q of the latencies, in milliseconds.
+func (l *ledger) latencyMS(q float64) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return float64(l.latency.ValueAtQuantile(q)) / 1000

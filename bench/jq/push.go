@@ -41,7 +41,7 @@ func (s *servers) measurePush(ctx context.Context, o Options, r *Round) error {
 		return err
 	}
 	r.Seconds = time.Since(start).Seconds()
-	r.P50, r.P99 = b.quantile(50), b.quantile(99)
+	r.P50, r.P99 = b.latencyMS(50), b.latencyMS(99)
 	return s.checkCounts(o.Jobs)
 }
 

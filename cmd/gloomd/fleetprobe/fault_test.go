@@ -133,8 +133,8 @@ func TestLostBorrowerComesBack(t *testing.T) {
 	o := newFaultTest(t)
 	a, b, nats := o.a, o.b, o.fleet.nats[0]
 	for _, way := range []struct {
-		name       string
-		lose, back func() error
+		name          string
+		lose, restore func() error
 	}{
 		{"killed", func() error { b.kill(); return nil }, b.start},
 		{"frozen", func() error { b.daemon().Signal(syscall.SIGSTOP); return nil }, func() error { b.daemon().Signal(syscall.SIGCONT); return nil }},
@@ -157,7 +157,7 @@ func TestLostBorrowerComesBack(t *testing.T) {
 			if v, err := a.fleet(); err != nil || v.Lost < 2 {
 				t.Errorf("lost are %d, want 2 at the least: %v", v.Lost, err)
 			}
-			if err := way.back(); err != nil {
+			if err := way.restore(); err != nil {
 				t.Fatal(err)
 			}
 			if way.name != "killed" { // the late answer is discarded, and its worker gets an error

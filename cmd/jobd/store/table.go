@@ -142,7 +142,7 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 
 // findIndex finds an index that returns a target's waiting rows by id, and reports whether it
 // begins with status. The primary key implicitly ends every index.
-func findIndex(ctx context.Context, db querier, database, tableName string) (found string, lists bool, err error) {
+func findIndex(ctx context.Context, db querier, database, tableName string) (found string, startsWithStatus bool, err error) {
 	rows, err := db.QueryContext(ctx, `SELECT INDEX_NAME, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX),
 		COUNT(SUB_PART) FROM information_schema.STATISTICS
 		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? GROUP BY INDEX_NAME`, database, tableName)
@@ -157,10 +157,10 @@ func findIndex(ctx context.Context, db querier, database, tableName string) (fou
 			return "", false, err
 		}
 		if partial == 0 && slices.Contains([]string{"status,target,id", "status,target", "target,status,id", "target,status"}, columns) {
-			found, lists = quotePart(name), columns[0] == 's'
+			found, startsWithStatus = quotePart(name), columns[0] == 's'
 		}
 	}
-	return found, lists, rows.Err()
+	return found, startsWithStatus, rows.Err()
 }
 
 func isInteger(kind string) bool {

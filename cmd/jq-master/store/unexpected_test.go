@@ -15,19 +15,19 @@ type scriptHook struct{ answers chan any }
 
 func (scriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (l scriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h scriptHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, c redis.Cmder) error {
-		if l.answerInstead(c) {
+		if h.answerInstead(c) {
 			return c.Err()
 		}
 		return next(ctx, c)
 	}
 }
 
-func (l scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, all []redis.Cmder) error {
 		for _, c := range all {
-			if l.answerInstead(c) {
+			if h.answerInstead(c) {
 				return c.Err()
 			}
 		}
@@ -35,13 +35,13 @@ func (l scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-func (l scriptHook) answerInstead(c redis.Cmder) bool {
+func (h scriptHook) answerInstead(c redis.Cmder) bool {
 	script, ok := c.(*redis.Cmd)
 	if !ok {
 		return false
 	}
 	select {
-	case a := <-l.answers:
+	case a := <-h.answers:
 		if err, ok := a.(error); ok {
 			script.SetErr(err)
 		} else {

@@ -28,9 +28,9 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 	types := 0
 	err := s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		swept.Miscounted, swept.Imbalance, round, types = nil, 0, before, 0
-		const jobs = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
-		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
-			" c.running - "+jobs+"> '' AND j.`lock` < ?) - "+jobs+"> ?)"+
+		const countJobsOfType = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
+		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+countJobsOfType+"= '') END,"+
+			" c.running - "+countJobsOfType+"> '' AND j.`lock` < ?) - "+countJobsOfType+"> ?)"+
 			" FROM (SELECT type, SUM(open) AS open, SUM(running) AS running FROM sq_counts WHERE type > ? GROUP BY type ORDER BY type LIMIT ?) c",
 			[]any{auditJobs, endedLock, endedLock, round.lastType, auditTypes}, func(r *sql.Rows) error {
 				var jobtype string
