@@ -41,7 +41,7 @@ func (s *Web) read(r *request) (body []byte, releaseBuffer func(), err error) {
 	if _, err = io.CopyN(&b, from, smallBody); err == nil {
 		if !s.bodyBuffers.acquire(r.Context(), r.client) {
 			r.w.Header().Set("Connection", "close")
-			return nil, releaseBuffer, unavailable("overloaded", "at most %d large bodies may be in memory (--max-bodies); client %q has half of them, or no place is free", s.bodyBuffers.limit, r.client)
+			return nil, releaseBuffer, unavailable("overloaded", "at most %d large bodies may be in memory (--max-bodies); %s", s.bodyBuffers.limit, s.bodyBuffers.shortage(r.client))
 		}
 		releaseBuffer = func() { s.bodyBuffers.release(r.client) }
 		_, err = b.ReadFrom(from)

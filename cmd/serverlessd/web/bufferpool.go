@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -34,7 +35,7 @@ func (p *bufferPool) acquire(ctx context.Context, client string) bool {
 	defer cancel()
 	for {
 		p.mu.Lock()
-		free := p.inUse < p.limit && p.byClient[client] < (p.limit+1)/2
+		free := p.inUse < p.limit && !p.hasShare(client)
 		if free {
 			p.inUse++
 			p.byClient[client]++
@@ -50,6 +51,19 @@ func (p *bufferPool) acquire(ctx context.Context, client string) bool {
 			return false
 		}
 	}
+}
+
+// hasShare reports whether a client has as many buffers as it may have; p.mu is held.
+func (p *bufferPool) hasShare(client string) bool { return p.byClient[client] >= (p.limit+1)/2 }
+
+// shortage says why a client has got no buffer.
+func (p *bufferPool) shortage(client string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hasShare(client) {
+		return fmt.Sprintf("client %q has half of them", client)
+	}
+	return "none is free at the moment"
 }
 
 func (p *bufferPool) release(client string) {

@@ -37,9 +37,12 @@ func TestSlowBodies(t *testing.T) {
 		go func() { ended <- add("slow", from) }()
 	}
 	for range limit / 2 {
-		if f := errorOf(<-ended); f == nil || f.Code != "overloaded" {
+		if f := errorOf(<-ended); f == nil || f.Code != "overloaded" || !strings.HasSuffix(f.Error(), `; client "slow" has half of them`) {
 			t.Errorf("beyond half of the places: %v", f)
 		}
+	}
+	if text := s.bodyBuffers.shortage("other"); text != "none is free at the moment" {
+		t.Errorf("another client: %s", text)
 	}
 	for name, err := range map[string]error{
 		"a small one": add("slow", strings.NewReader("a\n")), "another's small one": add("other", strings.NewReader("a\n")), "another's large one": add("other", large()),

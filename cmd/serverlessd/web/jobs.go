@@ -223,7 +223,7 @@ func (s *Web) writeData(r *request, id job.ID, data []byte, size int64, read fun
 	if size > smallBody || len(data) > smallBody {
 		data = nil
 		if !s.resultBuffers.acquire(r.Context(), r.client) {
-			return unavailable("overloaded", "at most %d large results may be written at a time (--max-bodies); client %q has half of them, or no place is free", s.resultBuffers.limit, r.client)
+			return unavailable("overloaded", "at most %d large results may be written at a time (--max-bodies); %s", s.resultBuffers.limit, s.resultBuffers.shortage(r.client))
 		}
 		defer s.resultBuffers.release(r.client)
 		var rec *store.Record
