@@ -164,7 +164,7 @@ func (o *operatorClient) unreachableError(ctx context.Context, err error) error 
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		why, hint = "this is not an HTTP server", "this may be the address for submitters or workers, or need TLS: --http-addr, --tls"
 	}
-	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, why).SetHint("%s", hint)
+	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %w", o.addr, unreachableCause(why)).SetHint("%s", hint)
 }
 
 // refusalError returns the fault for a reply that is not a success.

@@ -87,9 +87,15 @@ func unreachableFault(addrs []string, flag string, err error) error {
 	if at == "" {
 		at = defaultAddr(flag)
 	}
-	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", at, connectionCause(err)).
+	return cli.Failf(exitUnreachable, "no broker reached at %s: %w", at, unreachableCause(connectionCause(err))).
 		SetHint("%s", unreachableHint(err, " --"+flag+" names another address"))
 }
+
+// unreachableCause says why an address was not reached. It is an error of its own, so that ping can
+// print it without the address.
+type unreachableCause string
+
+func (c unreachableCause) Error() string { return string(c) }
 
 // defaultAddr returns the addresses that are tried if the flag is not given.
 func defaultAddr(flag string) string {

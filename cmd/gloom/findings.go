@@ -76,8 +76,8 @@ func firstFindings(f *api.Findings, n int) *api.Findings {
 	return &api.Findings{Items: f.Items[:n], More: f.More + len(f.Items) - n}
 }
 
-// describeFindings describes findings; look is the command that shows the others.
-func describeFindings(f *api.Findings, look string) string {
+// describeFindings describes findings; moreHint is the command that shows the others.
+func describeFindings(f *api.Findings, moreHint string) string {
 	var b strings.Builder
 	for i := range f.Items {
 		x := &f.Items[i]
@@ -88,7 +88,7 @@ func describeFindings(f *api.Findings, look string) string {
 		fmt.Fprintf(&b, "%s%s\n    %s\n", headline(x), since, cli.Clean(x.Advice))
 	}
 	if f.More > 0 {
-		fmt.Fprintf(&b, "and %s more%s\n", cli.Plural(f.More, "finding"), look)
+		fmt.Fprintf(&b, "and %s%s\n", cli.Plural(f.More, "more finding"), moreHint)
 	}
 	return b.String()
 }

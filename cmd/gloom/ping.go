@@ -22,7 +22,8 @@ func newPing(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping",
 		Short: "Check that the broker answers at all its addresses",
-		Long: `Send a ping to each address of the broker and print how long the answer took.
+		Long: `Send a ping to each address of the broker and print how long the answer took,
+or why there is none.
 The exit status is 3 if an address does not answer. --http asks only the
 address for operators, which needs no token for that.`,
 		Example: `  gloom ping
@@ -92,7 +93,7 @@ func (p *pingCommand) run() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := p.report(to.port, to.addr, elapsed, err); err != nil {
+		if err := p.report(to.port, to.addr, to.flag, elapsed, err); err != nil {
 			return err
 		}
 		if failed == nil {
@@ -124,6 +125,16 @@ func (p *pingCommand) addresses(addrs []string, port wire.Port, standard string)
 	return []string{standard}
 }
 
+// nameAddr returns the name of an address in an error. If no address was given, it names all that a
+// client would try.
+func (p *pingCommand) nameAddr(addr, flag string) string {
+	given := map[string]bool{"submit-addr": len(p.conn.submitAddrs) > 0, "worker-addr": len(p.conn.workerAddrs) > 0, "http-addr": true}
+	if given[flag] {
+		return addr
+	}
+	return defaultAddr(flag)
+}
+
 func (p *pingCommand) pingOnce(ctx context.Context, port, addr, flag string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -140,7 +151,7 @@ func (p *pingCommand) pingOnce(ctx context.Context, port, addr, flag string) (ti
 	}
 	jobs, err := gloom.Dial(ctx, opts...)
 	if err != nil {
-		return 0, unreachableFault([]string{addr}, flag, err)
+		return 0, unreachableFault([]string{p.nameAddr(addr, flag)}, flag, err)
 	}
 	defer jobs.Close()
 	start := time.Now()
@@ -170,7 +181,7 @@ func checkPort(ctx context.Context, jobs *gloom.Submitter, port, addr string) er
 		SetHint("--submit-addr and --worker-addr may be swapped; the defaults are %s and %s", gloom.DefaultSubmitAddr, gloom.DefaultWorkerAddr)
 }
 
-func (p *pingCommand) report(port, addr string, elapsed time.Duration, err error) error {
+func (p *pingCommand) report(port, addr, flag string, elapsed time.Duration, err error) error {
 	a := pingResult{Port: port, Address: addr, OK: err == nil, Millis: float64(elapsed.Microseconds()) / 1000}
 	if err != nil {
 		a.Millis, a.Error = 0, plainText(classify(err))
@@ -183,7 +194,13 @@ func (p *pingCommand) report(port, addr string, elapsed time.Duration, err error
 		}
 		return p.printJSON(data)
 	case err != nil:
-		return nil // the error that ends the command reports the failure
+		why := a.Error
+		var cause unreachableCause
+		if errors.As(err, &cause) {
+			why = string(cause)
+		}
+		_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  fails: %s\n", port, p.nameAddr(addr, flag), why)
+		return outputError(werr)
 	}
 	_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)
 	return outputError(werr)

@@ -76,10 +76,10 @@ func describeBroker(s *doors.Status, allLimits bool) []field {
 			n(g.Answered), n(g.Failed), n(g.Cancelled), n(g.Expired), n(g.Discarded))},
 	}
 	if s.Door == "" || s.Dead > 0 {
-		f = append(f, field{"failed, kept", cli.Plural(s.Dead, "job")})
+		f = append(f, field{"dead letters", humanize.Comma(int64(s.Dead))})
 	}
 	if s.Door == "" || s.StoreBytes > 0 {
-		f = append(f, field{"job store", formatBytes(s.StoreBytes)})
+		f = append(f, field{"memory for jobs", formatBytes(s.StoreBytes)})
 	}
 	if s.Imbalance != 0 {
 		f = append(f, field{"IMBALANCE", fmt.Sprintf("%d: a bug in %s, please report it", s.Imbalance, cmp.Or(s.Door, "the broker"))})

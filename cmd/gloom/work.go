@@ -266,6 +266,22 @@ func (w *workCommand) splitArgs(args []string, dash int) (command []string, err 
 	return command, nil
 }
 
+// unquoteCommand returns how a command that was given as one word must be given, or "" if the word
+// is no such command.
+func unquoteCommand(args []string) string {
+	words := strings.Fields(args[0])
+	if len(args) > 1 || len(words) < 2 {
+		return ""
+	}
+	if _, err := exec.LookPath(words[0]); err != nil {
+		return ""
+	}
+	if shellWords(words) != strings.Join(words, " ") { // the shell is to interpret a part of it
+		return "sh -c " + shellWords(args)
+	}
+	return strings.Join(words, " ")
+}
+
 // servesSeveral reports whether the worker may serve several types, because several names, a pattern
 // or exceptions were given.
 func (w *workCommand) servesSeveral() bool {
@@ -303,6 +319,9 @@ func (w *workCommand) run(all []string, dash int) error {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			f := cli.Usagef("command not found: %q", args[0])
 			if dash < 0 { // the further arguments may all be types
+				if command := unquoteCommand(args); command != "" {
+					return f.SetHint("gloom work %s -- %s", shellWords(w.types), command)
+				}
 				return f.SetHint("put the command after --: gloom work %s -- COMMAND", shellWords(all))
 			}
 			return f.SetHint("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")

@@ -102,7 +102,7 @@ func (l *finder) checkBroker() {
 			"the log says why; often it is the limit on open files"))
 	}
 	if g := &last.unauthorized; g.update(l.Unauthorized, l.Now, first) {
-		find(api.Warning, "unauthorized", fixedMessage(finding.Plural(g.amount, "wrong or missing token")+" received lately",
+		find(api.Warning, "unauthorized", fixedMessage(finding.Plural(g.amount, "request")+" lately had no token or an unknown one",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if l.Certificate != "" {
@@ -273,7 +273,7 @@ func failureFinding(t *Type) (severity, cause string, msg message) {
 	if t.AnsweredSince {
 		return api.Warning, "failing", fixedMessage("more of its runs fail than succeed: "+humanize.Comma(int64(t.ExcessFailures))+" more since that began", advice)
 	}
-	return api.Severe, "failing", fixedMessage("all of its runs fail: "+finding.Plural(t.ExcessFailures, "failure")+", and none was answered since the first", advice)
+	return api.Severe, "failing", fixedMessage("all of its runs fail: "+humanize.Comma(int64(t.ExcessFailures))+" failed, and none has succeeded since the first", advice)
 }
 
 // checkStopped reports why no job of a type is handed out, and returns false if jobs are handed out.

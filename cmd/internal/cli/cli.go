@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -224,7 +225,11 @@ func flagError(cmd *cobra.Command, err error) error {
 			return Usagef("%w", err).SetHint("%s", hint)
 		}
 	case errors.As(err, &value):
-		err = invalidValue(value.GetFlag(), value.GetValue(), value.Unwrap(), "")
+		flag, given := value.GetFlag(), value.GetValue()
+		err = invalidValue(flag, given, value.Unwrap(), "")
+		if _, parseErr := time.ParseDuration(given + "s"); parseErr == nil && flag.Value.Type() == "duration" {
+			return Usagef("%w", err).SetHint("did you mean --%s %ss?", flag.Name, given)
+		}
 	}
 	return Usagef("%w", err).SetHint("%s --help lists the options with their defaults", cmd.CommandPath())
 }

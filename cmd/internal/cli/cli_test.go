@@ -53,6 +53,7 @@ func TestExitStatusOfEachFailure(t *testing.T) {
 		{"run --number many", 2, "prog: --number \"many\": must be a whole number\nhint: prog run --help lists the options with their defaults\n"},
 		{"run --number 99999999999999999999", 2, "prog: --number \"99999999999999999999\": is too large\nhint: prog run --help lists the options with their defaults\n"},
 		{"run --wait long", 2, "prog: --wait \"long\": must be a time such as 1m30s, 5s or 200ms\nhint: prog run --help lists the options with their defaults\n"},
+		{"run --wait 30", 2, "prog: --wait \"30\": must be a time such as 1m30s, 5s or 200ms\nhint: did you mean --wait 30s?\n"},
 		{"run --nubmer 1", 2, "prog: unknown flag: --nubmer\nhint: did you mean --number?\n"},
 		{"run -x", 2, "prog: unknown shorthand flag: 'x' in -x\nhint: prog run --help lists the options with their defaults\n"},
 		{"run extra", 2, "prog: unexpected argument \"extra\"\nhint: prog run [flags]\n"},
