@@ -60,7 +60,7 @@ func (b *Broker) detachHeld(q *queue) {
 	}
 }
 
-// rankHeld corrects the position of held queues after the best of them has changed.
+// rankHeld corrects the position of hq after its best queue has changed.
 func (b *Broker) rankHeld(hq *heldQueues) {
 	key := *hq.queues.Top()
 	if !hq.open && hq.byBestJob.Len() > 0 {

@@ -156,9 +156,9 @@ func (a *array) send(w io.Writer) error {
 // few items or no item. One query takes a tenth of a millisecond.
 const maxLooks = 1024
 
-// answerListing answers with the requested page of a listing. It gets the items from read, which returns
-// up to limit items, perhaps fewer, beginning at the position from, and the position after them,
-// or -1 at the end. The answer has that position under the given key.
+// answerListing answers with the requested page of a listing. read(from, limit) returns up to limit
+// items from that position on, and the position after them, or -1 at the end. The answer has the
+// position after its items under the given key.
 func answerListing[T any](a *API, w http.ResponseWriter, r *http.Request, key string, read func(from, limit int) (items []T, next int)) error {
 	from, limit, err := pageParams(r)
 	if err != nil {

@@ -48,7 +48,7 @@ type Options struct {
 	// MaxConns bounds connections; 0 stands for as many as the limit on open files allows.
 	MaxConns int
 	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection that has been
-	// idle longest is closed or, if none is idle, the one with the longest request.
+	// idle longest is closed or, if none is idle, the one whose request has run longest.
 	MaxHTTPConns int
 	// PageLinks are other pages that the broker's page links to, each NAME=URL.
 	PageLinks []string

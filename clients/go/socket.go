@@ -135,7 +135,7 @@ func (s *socket) onJob(ev *wire.Event) error {
 	case s.hasLeft:
 		return &ProtocolError{Reason: "job after the ok of leave"}
 	case s.queue != nil && len(s.runs) == cap(s.queue):
-		return &ProtocolError{Reason: fmt.Sprintf("job although %d are running, as many as were asked for", len(s.runs))}
+		return &ProtocolError{Reason: fmt.Sprintf("the broker sent a job although %d are running, which is all that this worker asked for", len(s.runs))}
 	case s.runs[string(ev.ID)] != nil:
 		return &ProtocolError{Reason: "job whose id is out already"}
 	}

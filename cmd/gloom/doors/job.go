@@ -115,7 +115,8 @@ func pages[T any](r *http.Request, s jobSource, f *filter, states []string, ende
 	return &out, err
 }
 
-// toJob returns a job in the broker's form for one job, or for a listing of unended jobs.
+// toJob converts a job to the form that the broker's API has for one job, and for listings of jobs
+// that have not ended.
 func (j *job) toJob() *api.Job {
 	out := j.Job
 	out.Detached, out.Groups, out.AgeSeconds = true, []string{}, secondsSince(j.created)

@@ -140,7 +140,7 @@ func (p *peer) wantOK(format string, args ...any) frame {
 	return f
 }
 
-// wantRefusal sends a frame, and the next one must be this error.
+// wantRefusal sends a frame, and fails the test unless the reply is this error.
 func (p *peer) wantRefusal(code, format string, args ...any) {
 	p.t.Helper()
 	p.send(format, args...)

@@ -118,8 +118,9 @@ var ErrFromFile = errors.New("the schedule is in the file that --schedules names
 
 // Put returns what a schedule becomes when it is set to spec by a client or, if fromFile is set, by
 // the file of schedules. old is nil if there is no schedule; it is returned if nothing changes. If
-// the due times have changed or the schedule was paused, it starts now; otherwise the new schedule
-// still catches up earlier due times. The error is ErrFromFile, or says what is wrong with spec.
+// the due times have changed, or the schedule was paused or had expired, it starts anew from now;
+// otherwise it still makes up for due times that were missed before. The error is ErrFromFile, or
+// says what is wrong with spec.
 func Put(old *Schedule, spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
 	switch {
 	case old == nil:

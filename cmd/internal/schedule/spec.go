@@ -35,8 +35,8 @@ type Spec struct {
 	Zone string `json:"zone"`
 	// Job is defined by the door.
 	Job json.RawMessage `json:"job"`
-	// CatchUp says which due times that passed while no daemon was running make a job:
-	// none, one (the last of them) or all.
+	// CatchUp says for which of the due times that were missed while no daemon ran a job is
+	// made: none, one (the last of them) or all.
 	CatchUp string `json:"catch_up"`
 	// WindowMS is how many milliseconds back missed due times are caught up.
 	WindowMS int64 `json:"window_ms"`

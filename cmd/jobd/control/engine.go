@@ -130,8 +130,8 @@ type Daemon interface {
 
 	// Shutdown stops taking rows and gives back those that have not begun. It waits for running
 	// jobs as long as the configuration says, then ends them, and writes pending changes.
-	// RunManual calls end with it. It returns when all of this is done or, with an error, when
-	// ctx ends.
+	// Waiting calls of RunManual return then. Shutdown returns when all of this is done or, with
+	// an error, when ctx ends.
 	Shutdown(ctx context.Context) error
 
 	// Done is closed when the daemon has ended, by Shutdown or otherwise. Err then returns the

@@ -20,8 +20,8 @@ type unfinishedBudget struct {
 	lastStarted  int
 }
 
-// heldMessage is what a connection holds for an incomplete message, and its number in the order
-// in which such messages began.
+// heldMessage counts the bytes that a connection holds for an incomplete message. startNumber is
+// the message's number in the order in which such messages began.
 type heldMessage struct {
 	bytes, startNumber int
 	isClosing          bool

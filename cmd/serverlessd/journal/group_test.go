@@ -174,7 +174,8 @@ func TestLossesOfGroups(t *testing.T) {
 				d.poweredOff = true
 				return errPowerLost
 			}
-			// The first write and sync of a segment succeed: it must say where the one before ends.
+			// The creation of a segment and its first write and sync never fail here, because a
+			// segment begins with the end of the segment before it.
 			if began[name]++; began[name] > 3 && (op == "write" || op == "sync") && r.IntN(8) == 0 {
 				return []error{syscall.EIO, syscall.ENOSPC}[r.IntN(2)]
 			}
