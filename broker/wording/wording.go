@@ -13,7 +13,7 @@ import (
 // reasons holds the text of each Why. Names in braces stand for fields of the Reason.
 var reasons = [...]string{
 	broker.WhyWorkerLost:     "its worker was lost in run {have}",
-	broker.WhyTimedOut:       "run {have} passed its timeout_ms of {most}",
+	broker.WhyTimedOut:       "run {have} took longer than its timeout of {milliseconds}",
 	broker.WhyWorkerClosed:   "its worker was closed: {text}",
 	broker.WhyDeadlinePassed: "its deadline (expires_ms) passed before it could run",
 	broker.WhyStopped:        "the broker stopped before the job was done",
@@ -82,6 +82,8 @@ func Reason(r *broker.Reason) string {
 			buf = strconv.AppendInt(buf, r.Limit, 10)
 		case "time":
 			buf = append(buf, time.Duration(r.Have).Round(time.Second).String()...)
+		case "milliseconds":
+			buf = append(buf, (time.Duration(r.Limit) * time.Millisecond).String()...)
 		case "type":
 			buf = strconv.AppendQuote(buf, r.Text)
 		default:

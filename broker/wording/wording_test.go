@@ -34,7 +34,7 @@ func TestEveryReasonHasText(t *testing.T) {
 		{broker.Reason{Why: broker.WhyTooManyBytes, Have: 7, Overdue: 2, Need: 3, Limit: 9}, "the broker holds 7 bytes (2 overdue runs among them), and 3 more would exceed 9 (max-bytes)"},
 		{broker.Reason{Why: broker.WhyTooManyTypeBytes, Have: 7, Need: 3, Limit: 9, Text: `t"`}, `type "t\"" holds 7 bytes, and 3 more would exceed 9 (max-type-bytes)`},
 		{broker.Reason{Why: broker.WhyTooManyOverdue, Have: 7, Overdue: 8}, "there are 8 overdue runs, and 7 of them are on this connection, which does not answer them (half of max-jobs or max-bytes)"},
-		{broker.Reason{Why: broker.WhyTimedOut, Have: 2, Limit: 50}, "run 2 passed its timeout_ms of 50"},
+		{broker.Reason{Why: broker.WhyTimedOut, Have: 2, Limit: 50}, "run 2 took longer than its timeout of 50ms"},
 	} {
 		if got := wording.Reason(&c.r); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
