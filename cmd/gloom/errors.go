@@ -111,6 +111,8 @@ func refusalStatus(c gloom.Code) int {
 		return exitDenied
 	case gloom.ErrInvalidValue, gloom.ErrInvalidType, gloom.ErrMissingField:
 		return cli.ExitUsage // a value given for the job is wrong
+	case gloom.ErrInvalidAction:
+		return cli.ExitUsage // the address is that of another port
 	}
 	return cli.ExitFailed
 }
@@ -118,7 +120,7 @@ func refusalStatus(c gloom.Code) int {
 // cliWords replaces what only programs need to know in the broker's reasons: second codes, and names of
 // keys of a submit.
 var cliWords = strings.NewReplacer("not_a_master: ", "", "not_a_slave: ", "",
-	"its deadline (expires_ms)", "its deadline (--expires)", "its timeout_ms of", "its timeout (--timeout) of")
+	"its deadline (expires_ms)", "its deadline (--expires)")
 
 // errorText returns the text of a refusal or failure that the broker reported. subject is what it is
 // about, such as a job, or empty.

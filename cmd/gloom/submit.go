@@ -202,6 +202,8 @@ func (s *submitCommand) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("expected a type and a body, got %d arguments", len(args)).SetHint("quote a body that contains spaces")
 	case args[0] == "":
 		return cli.Usagef("the type is empty")
+	case len(args) == 1 && args[0] == "-":
+		return cli.Usagef("a type is needed before -").SetHint("gloom submit TYPE -")
 	case streaming && len(args) > 1:
 		return cli.Usagef("a body and --lines cannot be used together")
 	case streaming && s.linesFile == "":

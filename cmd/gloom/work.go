@@ -506,7 +506,7 @@ func (t *workReporter) countRuns(h gloom.Handler) gloom.Handler {
 			t.reportFailure(job, "was given back", err, elapsed)
 		case err != nil && context.Cause(ctx) == gloom.ErrCancelled:
 			t.unwanted.Add(1)
-			t.reportFailure(job, "was stopped", errors.New("nobody waits for it any more"), elapsed)
+			t.reportFailure(job, "was stopped", errors.New("it was cancelled or timed out, or its submitter has gone"), elapsed)
 		case err != nil:
 			t.failed.Add(1)
 			t.reportFailure(job, "failed", err, elapsed)
