@@ -160,15 +160,15 @@ func newGloomWorker(w *load.Worker) *gloomWorker {
 }
 
 const (
-	okFrame    = `{"ok":true}`
-	jobOpen    = `{"action":"job","id":"`
-	answerOpen = "\x00\x00\x00\x00" + `{"action":"respond",`
+	okFrame      = `{"ok":true}`
+	jobPrefix    = `{"action":"job","id":"`
+	answerPrefix = "\x00\x00\x00\x00" + `{"action":"respond",`
 )
 
 func (g *gloomWorker) Answer(job load.Job) {
 	out := g.conn.Out()
 	from := len(out)
-	out = append(out, answerOpen...)
+	out = append(out, answerPrefix...)
 	if g.namesJob {
 		out = append(out, `"id":"`...)
 		out = append(out, job.ID...)
@@ -197,9 +197,9 @@ func (g *gloomWorker) handleFrame(in []byte) int {
 }
 
 func (g *gloomWorker) parseJob(p []byte) (id, body []byte, ok bool) {
-	const idEnd = len(jobOpen) + load.NumberLen
+	const idEnd = len(jobPrefix) + load.NumberLen
 	start := idEnd + len(g.afterID)
-	if len(p) <= start+1 || string(p[:len(jobOpen)]) != jobOpen || !bytes.Equal(p[idEnd:start], g.afterID) || p[len(p)-1] != '}' {
+	if len(p) <= start+1 || string(p[:len(jobPrefix)]) != jobPrefix || !bytes.Equal(p[idEnd:start], g.afterID) || p[len(p)-1] != '}' {
 		return nil, nil, false
 	}
 	if g.w.ServesAll {
@@ -209,7 +209,7 @@ func (g *gloomWorker) parseJob(p []byte) (id, body []byte, ok bool) {
 		}
 		start += n + len(resultMid)
 	}
-	return p[len(jobOpen):idEnd], p[start : len(p)-1], true
+	return p[len(jobPrefix):idEnd], p[start : len(p)-1], true
 }
 
 func (g *gloomWorker) serves(typ string) bool {

@@ -26,7 +26,7 @@ func TestOutstandingFaults(t *testing.T) {
 		t.Errorf("answer before its ack: unacked %v, ok %v", unacked, ok)
 	}
 
-	again, _ := b.open(300) // takes a place that was used before
+	reused, _ := b.open(300) // takes a place that was used before
 	if _, _, fault, ok := b.close(first); ok || fault != Doubled {
 		t.Errorf("old answer while its place is taken again: %v, %v", fault, ok)
 	}
@@ -34,8 +34,8 @@ func TestOutstandingFaults(t *testing.T) {
 		n    Number
 		want Fault
 	}{
-		"another submitter's": {makeNumber(4, again.generation(), again.slot()), Swapped},
-		"a turn to come":      {makeNumber(3, again.generation()+1, again.slot()), Unknown},
+		"another submitter's": {makeNumber(4, reused.generation(), reused.slot()), Swapped},
+		"a turn to come":      {makeNumber(3, reused.generation()+1, reused.slot()), Unknown},
 		"a place never taken": {makeNumber(3, 1, 999), Unknown},
 	} {
 		if _, _, fault, ok := b.close(c.n); ok || fault != c.want {
@@ -46,7 +46,7 @@ func TestOutstandingFaults(t *testing.T) {
 		t.Errorf("%d outstanding, want 1", b.count)
 	}
 	b.forget()
-	if _, _, fault, ok := b.close(again); ok || fault != Doubled || b.count != 0 {
+	if _, _, fault, ok := b.close(reused); ok || fault != Doubled || b.count != 0 {
 		t.Errorf("after forgetting: %v, %v, %d outstanding", fault, ok, b.count)
 	}
 }

@@ -158,7 +158,7 @@ func TestLossesAtFixedRate(t *testing.T) {
 	if r.Faults["lost"] != 1 || len(r.Faults) != 1 {
 		t.Errorf("faults %v, want 1 lost", r.Faults)
 	}
-	// The jobs that were outstanding when the measurement began or ended count or do not count.
+	// Jobs outstanding when the measurement began or ended may or may not be counted.
 	if r.Latency == nil || r.Latency.Count != r.Jobs {
 		t.Fatalf("%d jobs with %+v", r.Jobs, r.Latency)
 	}

@@ -48,14 +48,14 @@ func (h *Hub) shedUnread() {
 	// Large bodies count with their jobs, so for workers only the output beyond these bodies
 	// counts.
 	toSubmitters, toWorkers := h.unreadBytes[wire.SubmitPort].Load(), max(0, h.unreadBytes[wire.WorkerPort].Load()-h.core.BigBytes())
-	over, port := toSubmitters+toWorkers-h.cfg.MaxUnread, wire.SubmitPort
-	if over <= 0 || h.cfg.MaxUnread == 0 {
+	excess, port := toSubmitters+toWorkers-h.cfg.MaxUnread, wire.SubmitPort
+	if excess <= 0 || h.cfg.MaxUnread == 0 {
 		return
 	}
 	if toWorkers > toSubmitters {
 		port = wire.WorkerPort
 	}
-	for _, chosen := range h.connsToClose(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
+	for _, chosen := range h.connsToClose(excess+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
 		if c.Port != port {
 			return 0, 0
 		}

@@ -284,7 +284,7 @@ func (s *Sink) Take() (outs []Output) {
 	return outs
 }
 
-func (s *Sink) take(now int64, outs []Output) []Output {
+func (s *Sink) collectOutputs(now int64, outs []Output) []Output {
 	h := s.hub
 	s.takeClaimed.Store(false)
 	for _, b := range s.returnedBuffers {

@@ -79,7 +79,7 @@ func (h *Hub) step(caller *Sink, outputs *[]Output, f func(now int64)) {
 		h.removePeer(c, "")
 	}
 	if outputs != nil {
-		*outputs = caller.take(now, *outputs)
+		*outputs = caller.collectOutputs(now, *outputs)
 	}
 	h.unlock(caller)
 	if send && (caller == nil || outputs != nil) { // nothing is sent in the middle of a round

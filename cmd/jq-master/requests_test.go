@@ -111,29 +111,29 @@ func TestTimeoutsKeepTheirValue(t *testing.T) {
 		c := d.client(t, jsonType)
 		given := map[string]string{"0.0001": "0.001", "0.25": "0.25", "1": "1", "1.5": "1.5", "2.0": "2", "86400.125": "86400.125", "2592000": "2592000", "null": "30"}
 		ids := map[string]string{}
-		for timeout, told := range given {
+		for timeout, shownTimeout := range given {
 			id := c.enqueue(`{"name":"t","argument":{},"timeout":` + timeout + `,"delay":3600}`)
-			ids[told] = id
-			c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).wantStatus(200).has(`{"cursor":null}`)
+			ids[shownTimeout] = id
+			c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+shownTimeout+`}}`).wantStatus(200).has(`{"cursor":null}`)
 		}
 		c = again().client(t, jsonType)
-		for told, id := range ids {
-			c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"timeout":` + told + `}`)
-			if r := c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).wantStatus(200); len(r.decode()["jobs"].([]any)) != 1 || !strings.Contains(r.text, id) {
-				t.Errorf("a matcher for %s picks %s", told, r.text)
+		for shownTimeout, id := range ids {
+			c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"timeout":` + shownTimeout + `}`)
+			if r := c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+shownTimeout+`}}`).wantStatus(200); len(r.decode()["jobs"].([]any)) != 1 || !strings.Contains(r.text, id) {
+				t.Errorf("a matcher for %s picks %s", shownTimeout, r.text)
 			}
 		}
 		w := c.register(`{"name":"w","max_jobs":100,"names":["u"]}`)
-		for told := range ids {
-			id := c.enqueue(`{"name":"u","argument":{},"timeout":` + told + `,"max_retry":0}`)
+		for shownTimeout := range ids {
+			id := c.enqueue(`{"name":"u","argument":{},"timeout":` + shownTimeout + `,"max_retry":0}`)
 			j, _ := json.Marshal(c.do("POST", "/worker/jobs?wait=30", "", "worker-id", w).wantStatus(200).decode()["jobs"].([]any)[0])
 			got := &reply{t, "the job", 200, nil, string(j)}
-			got.has(`{"id":"` + id + `","timeout":` + told + `}`)
+			got.has(`{"id":"` + id + `","timeout":` + shownTimeout + `}`)
 			deadline, err := time.Parse(time.RFC3339, got.get("deadline"))
-			if seconds, _ := strconv.ParseFloat(told, 64); err != nil || time.Until(deadline).Seconds() > seconds || time.Until(deadline).Seconds() < seconds-30 {
-				t.Errorf("a timeout of %s has the deadline %s", told, got.get("deadline"))
+			if seconds, _ := strconv.ParseFloat(shownTimeout, 64); err != nil || time.Until(deadline).Seconds() > seconds || time.Until(deadline).Seconds() < seconds-30 {
+				t.Errorf("a timeout of %s has the deadline %s", shownTimeout, got.get("deadline"))
 			}
-			if told == "0.25" || told == "0.001" {
+			if shownTimeout == "0.25" || shownTimeout == "0.001" {
 				c.do("GET", "/job/"+id+"/polling?timeout=30", "").wantStatus(200).has(`{"status":"error","reason":"timeout"}`)
 			}
 		}

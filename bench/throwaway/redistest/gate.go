@@ -63,7 +63,7 @@ func (g *Gate) Cut() {
 	}
 }
 
-// Throttle limits the bytes per second, each way of each connection.
+// Throttle limits the bytes per second, in each direction of each connection.
 func (g *Gate) Throttle(rate int64) { g.rate.Store(rate) }
 
 // acquire waits for as long as n bytes take at the set rate.

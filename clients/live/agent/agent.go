@@ -52,18 +52,18 @@ func Languages(clients, scratch string) ([]Language, error) {
 	if err != nil {
 		return nil, err
 	}
-	here := filepath.Join(clients, "live/agent")
+	agentDir := filepath.Join(clients, "live/agent")
 	program := filepath.Join(scratch, "goagent")
 	build := exec.Command("go", "build", "-o", program, "./goagent")
-	build.Dir = here
+	build.Dir = agentDir
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the program of Go: %w\n%s", err, out)
 	}
 	return []Language{
 		{"go", []string{program}},
-		{"python", []string{"/usr/bin/python3", filepath.Join(here, "agent.py")}},
-		{"node", []string{"node", filepath.Join(here, "agent.mjs")}},
-		{"php", []string{"php", filepath.Join(here, "agent.php")}},
+		{"python", []string{"/usr/bin/python3", filepath.Join(agentDir, "agent.py")}},
+		{"node", []string{"node", filepath.Join(agentDir, "agent.mjs")}},
+		{"php", []string{"php", filepath.Join(agentDir, "agent.php")}},
 	}, nil
 }
 

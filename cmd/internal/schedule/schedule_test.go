@@ -20,7 +20,7 @@ type testDoor struct {
 	watch    Watch
 	room     int
 	jobs     []string        // "due>made", in seconds from noon
-	ids      map[string]bool // all jobs: true if the job has not ended
+	isOpen   map[string]bool // all jobs by id: true if the job has not ended
 	skipped  map[string]int
 }
 
@@ -31,7 +31,7 @@ func newTestDoor(t *testing.T, change func(*Spec)) *testDoor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &testDoor{t: t, schedule: s, room: 100, ids: map[string]bool{}, skipped: map[string]int{}}
+	w := &testDoor{t: t, schedule: s, room: 100, isOpen: map[string]bool{}, skipped: map[string]int{}}
 	w.watch.Observe(noon)
 	return w
 }
@@ -47,7 +47,7 @@ func (w *testDoor) settleAt(seconds float64) {
 			w.t.Fatal(err)
 		}
 		wake := s.WakeTime(now)
-		p := s.Settle(Conditions{Now: now, WatchedSince: since, Room: w.room, IsLive: func(id string) bool { return w.ids[id] },
+		p := s.Settle(Conditions{Now: now, WatchedSince: since, Room: w.room, IsLive: func(id string) bool { return w.isOpen[id] },
 			JobID: func(due time.Time) string { return fmt.Sprint(due.Sub(noon).Seconds()) }})
 		if len(p.Made) > w.room {
 			w.t.Fatalf("%d jobs at once", len(p.Made))
@@ -56,10 +56,10 @@ func (w *testDoor) settleAt(seconds float64) {
 			w.t.Fatalf("at %v it was not to be looked at before %v, and has %+v", now, wake, p)
 		}
 		for _, r := range p.Made {
-			if _, known := w.ids[r.JobID]; known {
+			if _, known := w.isOpen[r.JobID]; known {
 				w.t.Fatalf("at %v: %s is made twice", now, r.JobID)
 			}
-			w.ids[r.JobID] = true
+			w.isOpen[r.JobID] = true
 			w.jobs = append(w.jobs, fmt.Sprintf("%s>%g", r.JobID, now.Sub(noon).Seconds()))
 		}
 		for why, n := range p.Skipped {
@@ -131,7 +131,7 @@ func TestOverlapPoliciesHold(t *testing.T) {
 	} {
 		w := newTestDoor(t, func(s *Spec) { s.Overlap = overlap })
 		w.watching(0.5, 32)
-		w.ids["10"] = false
+		w.isOpen["10"] = false
 		if overlap != overlapQueue {
 			w.watching(32.5, 41)
 			w.expect(want[0], want[1])
@@ -140,7 +140,7 @@ func TestOverlapPoliciesHold(t *testing.T) {
 		w.expect("10>10", "[waiting:1]")
 		w.watching(32.5, 41)
 		w.expect("10>10 20>32.5", "[waiting:1]") // due time 40 waits for the job of 20
-		w.ids["20"] = false
+		w.isOpen["20"] = false
 		w.settleAt(41.5)
 		w.expect("10>10 20>32.5 40>41.5", "[waiting:1]")
 	}
@@ -268,7 +268,7 @@ func TestRandomClocksMakeNoJobTwice(t *testing.T) {
 }
 
 func (w *testDoor) isCovered(due float64) bool {
-	_, known := w.ids[fmt.Sprint(due)]
+	_, known := w.isOpen[fmt.Sprint(due)]
 	return known
 }
 

@@ -320,7 +320,7 @@ func TestUnusableRedisIsRefused(t *testing.T) {
 	}
 }
 
-// TestUnusableLater: an operator lets Redis evict jobs while masters run. No master ends: the
+// TestUnusableLater: an operator lets Redis evict jobs while masters run. No master exits: the
 // active one accepts no more jobs, the standby waits, and both continue when Redis keeps all jobs
 // again.
 func TestUnusableLater(t *testing.T) {

@@ -33,9 +33,9 @@ func TestClientIsolation(t *testing.T) {
 	}
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
-		leave, look := job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][0]}, job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][1]}
-		h := handler(leave)
-		seen := handler(look)
+		leavingSource, lookingSource := job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][0]}, job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][1]}
+		h := handler(leavingSource)
+		seen := handler(lookingSource)
 		mine, theirs := batch(h, "x"), batch(seen, "x")
 		theirs.Client = "other"
 		own := batch(seen, "x")

@@ -140,17 +140,17 @@ func TestTooLargeDuringFault(t *testing.T) {
 	s := openStore(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
 	ingest(t, s, entry("a-x", "before"))
 	large := entry("a-x", strings.Repeat("x", 3<<20))
-	put := func() error {
+	ingestLarge := func() error {
 		_, err := s.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{large}, time.Now)
 		return err
 	}
 	server.Exec(t, name, "CREATE TRIGGER no BEFORE INSERT ON sq_data FOR EACH ROW SIGNAL SQLSTATE '45000'")
 	var refused *RefusedError
-	if err := put(); errors.As(err, &refused) || !errors.Is(err, ErrAway) {
+	if err := ingestLarge(); errors.As(err, &refused) || !errors.Is(err, ErrAway) {
 		t.Errorf("%T %v", err, err)
 	}
 	server.Exec(t, name, "DROP TRIGGER no")
-	if err := put(); !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{large.ID}) {
+	if err := ingestLarge(); !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{large.ID}) {
 		t.Errorf("%T %v", err, err)
 	}
 }

@@ -26,7 +26,7 @@ var (
 	status       = &action{methods: "GET", scope: Admin, run: (*Web).status}
 	stats        = &action{methods: "GET", query: "types,part", scope: Admin, run: (*Web).stats}
 	findings     = &action{methods: "GET", query: "subject,cause,limit", scope: Admin, run: (*Web).findings}
-	lastMinutes  = &action{methods: "GET", scope: Admin, run: (*Web).moments}
+	lastMinutes  = &action{methods: "GET", scope: Admin, run: (*Web).lastMinutes}
 	listAll      = &action{methods: "GET", query: "id,state,after,limit,last", scope: Admin, run: (*Web).listAll}
 	handlers     = &action{methods: "GET", query: "part,limit,cursor", scope: Admin, run: (*Web).handlers}
 	allSchedules = &action{methods: "GET", query: "limit,cursor", scope: Admin, run: (*Web).schedules}

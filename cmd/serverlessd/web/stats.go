@@ -95,8 +95,8 @@ func (s *Web) moment() (m moments.Moment, h moments.Histograms, known bool) {
 	return m, snapshot.Times, snapshot.Types != nil
 }
 
-// moments answers with the values of the last minutes, for the plots.
-func (s *Web) moments(r *request) error {
+// lastMinutes answers with the values of the last minutes, for the plots.
+func (s *Web) lastMinutes(r *request) error {
 	return answer(r.w, http.StatusOK, api.List[moments.Moment]{Items: s.history.Recent()})
 }
 

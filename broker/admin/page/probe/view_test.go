@@ -107,19 +107,19 @@ func (p *person) checkView(name string) {
 	if title := p.title(); title != "Gloom" && !strings.HasSuffix(title, " · Gloom") {
 		p.t.Errorf("%s: the title is %q", name, title)
 	}
-	main, first := 0, 0
+	mainParts, topHeadings := 0, 0
 	for _, x := range p.elements() {
 		switch {
 		case x.role == "main":
-			main++
+			mainParts++
 		case x.role == "heading" && x.hasState("level=1"):
-			first++
+			topHeadings++
 		case slices.Contains([]string{"button", "link", "textbox", "searchbox", "spinbutton", "image", "meter", "table"}, x.role) && x.name == "":
 			p.t.Errorf("%s: a %s without a name", name, x.role)
 		}
 	}
-	if main != 1 || first != 1 {
-		p.t.Errorf("%s: %d main parts and %d headings of the first level\n%s", name, main, first, p.outline())
+	if mainParts != 1 || topHeadings != 1 {
+		p.t.Errorf("%s: %d main parts and %d headings of the first level\n%s", name, mainParts, topHeadings, p.outline())
 	}
 	text := p.pageText()
 	for _, bad := range []string{"undefined", "NaN", "[object", "Invalid Date", "null,", "Infinity"} {

@@ -112,7 +112,7 @@ func (t *target) rowCount() int { return t.running + len(t.queue) }
 func (t *target) canFetch() bool {
 	return t.wantsFetch && !t.paused && t.rowCount() < t.concurrency+t.endsDuringFetch()
 }
-func (t *target) freeRoom() int { return t.concurrency + 2*t.endsDuringFetch() - t.rowCount() }
+func (t *target) fetchLimit() int { return t.concurrency + 2*t.endsDuringFetch() - t.rowCount() }
 
 // endsDuringFetch returns how many rows end during a fetch. It rounds up, but ignores less than a
 // tenth of a row: a place that is empty so briefly costs little.
@@ -372,7 +372,7 @@ func (m *Machine) nextFetch() (requests []FetchRequest) {
 	var chosen []int
 	for i := range m.targetsInOrder {
 		at := (m.nextFetchTarget + i) % len(m.targetsInOrder)
-		if t := m.targetsInOrder[at]; t.wantsFetch && !t.paused && t.freeRoom() > 0 {
+		if t := m.targetsInOrder[at]; t.wantsFetch && !t.paused && t.fetchLimit() > 0 {
 			if len(chosen) == maxFetchTargets {
 				m.nextFetchTarget = at
 				break
@@ -387,7 +387,7 @@ func (m *Machine) nextFetch() (requests []FetchRequest) {
 		if m.FetchBegins {
 			t.reservedPlaces = max(0, t.concurrency-t.rowCount())
 		}
-		requests = append(requests, FetchRequest{t.name, t.freeRoom(), t.reservedPlaces})
+		requests = append(requests, FetchRequest{t.name, t.fetchLimit(), t.reservedPlaces})
 	}
 	return requests
 }
