@@ -69,7 +69,7 @@ func TestLimitsApplyToProcess(t *testing.T) {
 	io.WriteString(w, "go\n")
 	w.Close()
 	endResult(t, p)
-	if text, _ := out.Text(); text != fmt.Sprintf("77\n0\n77\n%d\n", min(score+500, 1000)) {
+	if text, _ := out.TakeText(); text != fmt.Sprintf("77\n0\n77\n%d\n", min(score+500, 1000)) {
 		t.Fatalf("limits are %q; the score of this process is %d", text, score)
 	}
 }

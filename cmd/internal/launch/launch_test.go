@@ -63,8 +63,8 @@ func runCommand(t *testing.T, c Command) commandOutput {
 	}
 	c.Stderr = err
 	o := commandOutput{Result: endResult(t, start(t, c))}
-	o.stdout, _ = out.Text()
-	o.stderr, _ = err.Text()
+	o.stdout, _ = out.TakeText()
+	o.stderr, _ = err.TakeText()
 	return o
 }
 
@@ -244,7 +244,7 @@ sleep 1000 & echo $!; wait`)}, Stdout: &out}
 	})
 	p.Signal(syscall.SIGUSR1)
 	r := endResult(t, p)
-	if text, _ := out.Text(); r.Code != 3 || !strings.HasSuffix(text, "got\n") {
+	if text, _ := out.TakeText(); r.Code != 3 || !strings.HasSuffix(text, "got\n") {
 		t.Fatalf("%+v, %q", r, text)
 	}
 	if isGone(child) {
@@ -372,7 +372,7 @@ func TestOutputIsCut(t *testing.T) {
 		if r := runCommand(t, Command{Args: []string{job, fmt.Sprint(size)}, Stdout: kept}); r.Code != 0 {
 			t.Fatalf("%+v", r)
 		}
-		return kept.Text()
+		return kept.TakeText()
 	}
 	if text, run := run(1000); len(text) != 1000 || run || strings.Contains(text, "cut") {
 		t.Fatalf("%q", text)
@@ -508,7 +508,7 @@ func TestCaptureTakesLittleMemory(t *testing.T) {
 	for range size/chunkSize + 1 {
 		c.Write(chunk)
 	}
-	text, truncated := c.Text()
+	text, truncated := c.TakeText()
 	runtime.ReadMemStats(&after)
 	if !truncated || len(text) != size {
 		t.Errorf("%d bytes, truncated %v", len(text), truncated)

@@ -229,8 +229,8 @@ func (b *Bridge) runProcess(r *row) (final store.Result, rerunReason error) {
 		final.Code, final.Signal = -1, launch.SignalName(ended.Signal)
 	}
 	var truncated bool
-	final.Stdout, truncated = stdout.Text()
-	final.Stderr, _ = stderr.Text()
+	final.Stdout, truncated = stdout.TakeText()
+	final.Stderr, _ = stderr.TakeText()
 	if truncated {
 		final.MarkStdoutCut()
 	}

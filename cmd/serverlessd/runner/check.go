@@ -139,7 +139,7 @@ func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool
 		<-p.Ended()
 		return "", false, context.Cause(ctx)
 	}
-	output, _ = out.Text()
+	output, _ = out.TakeText()
 	result := p.Result()
 	if result.Signal != 0 {
 		output = strings.TrimRight("the compiler ended with "+launch.SignalName(result.Signal)+": "+output, ": \n")
