@@ -165,7 +165,9 @@ func (c *Capture) join() (data []byte) {
 // TakeText returns the output as valid UTF-8 of at most Limit bytes, and whether some of it is missing.
 // Then it is cut before a character and ends with a marker that counts towards the limit. The
 // capture is empty after that.
-func (c *Capture) TakeText() (s string, truncated bool) { return validText(c.join(), c.truncated, c.Limit) }
+func (c *Capture) TakeText() (s string, truncated bool) {
+	return validText(c.join(), c.truncated, c.Limit)
+}
 
 // validText makes valid UTF-8 of at most limit bytes out of what a process wrote. If some of it is
 // missing, the text is cut before a character and ends with a marker that counts towards the limit.
