@@ -92,23 +92,25 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	if sets == searched {
 		return nil
 	}
-	var late []job.ID
+	late := make(map[job.ID]waitingRow)
 	var toRow rowPosition
 	var more bool
 	err := s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		late, toRow, more = nil, fromRow, false
+		clear(late)
+		toRow, more = fromRow, false
 		if toRow.due == "" {
 			toRow.due = formatTime(now)
 		}
 		seen := 0
-		return eachRow(ctx, q, lockedColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
+		return eachRow(ctx, q, "SELECT "+rowColumns+", (SELECT dt FROM sq_last WHERE sq_last.id = sq_jobs.id) FROM sq_jobs WHERE `lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
 			[]any{toRow.due, toRow.due, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
 				if more = len(late) == want.Limit; more {
 					return nil
 				}
-				h, err := scanLocked(r)
-				if h.clockAhead(now, want.RetryFor) > 0 {
-					late = append(late, h.id)
+				var lastEnd sqlTime
+				h, err := scanLocked(r, &lastEnd)
+				if w := (waitingRow{h, lastEnd.time()}); w.clockAhead(now, want.RetryFor) > 0 {
+					late[h.id] = w
 				}
 				seen++
 				toRow, more = rowPosition{formatTime(h.dt), string(h.id)}, seen == searchFactor*want.Limit
@@ -120,14 +122,18 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	}
 	if len(late) > 0 {
 		err = s.transact(ctx, "correct times", func(t *tx) error {
-			rows, err := t.lockAll(late)
+			rows, err := t.lockAll(slices.Collect(maps.Keys(late)))
 			for _, h := range rows {
-				by := h.clockAhead(t.now, want.RetryFor)
-				if h.lock != "" || by <= 0 {
+				w := late[h.id]
+				by := w.clockAhead(t.now, want.RetryFor)
+				if h.lock != "" || h.fence != w.fence || !h.dt.Equal(w.dt) || by <= 0 { // it has changed since
 					continue
 				}
 				back := func(then time.Time) string { return formatTime(then.Add(-max(0, min(by, then.Sub(t.now))))) }
 				t.change(h, "dt = ?, create_dt = ?, first_dt = ?", back(h.dt), back(h.created), back(h.firstStart))
+				if !w.lastEnd.IsZero() {
+					t.runAtEnd("UPDATE sq_last SET dt = ? WHERE id = ?", back(w.lastEnd), string(h.id))
+				}
 			}
 			return err
 		})
@@ -146,12 +152,19 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	return nil
 }
 
+// waitingRow is a row whose job waits. lastEnd is when its last run ended without success, zero if
+// it has had no such run.
+type waitingRow struct {
+	lockedRow
+	lastEnd time.Time
+}
+
 // clockAhead returns by how much, judging by a waiting job's times, the clock that wrote them was
 // ahead. A job cannot have been added or run in the future, and no retry is delayed for
 // longer than retryFor.
-func (h *lockedRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
-	by := max(h.created.Sub(now), h.firstStart.Sub(now))
-	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {
+func (w *waitingRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
+	by := max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now))
+	if wait := w.dt.Sub(now); by <= 0 && w.tries > 0 && wait > retryFor {
 		by = wait
 	}
 	return by

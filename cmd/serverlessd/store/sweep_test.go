@@ -325,6 +325,44 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
+// TestRetryWrittenAhead: a job that was added before the store's clock was ahead, and retried while it
+// was, waits for its delay and no longer once the clock is corrected. A delay that a handler has
+// asked for is not cut.
+func TestRetryWrittenAhead(t *testing.T) {
+	forEachStore(t, func(t *testing.T, open func() Store) {
+		s := open()
+		ahead, asked := entry("a-ahead", "1"), entry("a-asked", "1")
+		ingest(t, s, ahead, asked)
+		retry := func(jobtype string, delay time.Duration) {
+			run := take(t, s, testSysid, jobtype, 1, testTTL)[0].Run
+			end(t, s, testSysid, RunEnd{Run: run, Action: EndRetry, Code: job.CodeError, Status: 500, Delay: delay,
+				Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}})
+		}
+		retry("a-ahead", time.Hour)
+		retry("a-asked", 4*time.Hour)
+		const by = 3 * time.Hour
+		shift := func(table string, then time.Time) {
+			text := fmt.Sprintf("UPDATE %s SET dt = '%s' WHERE id = '%s'", table, then.Add(by).UTC().Format("2006-01-02 15:04:05.000"), ahead.ID)
+			if err := Exec(t.Context(), s, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		was := get(t, s, ahead.ID)
+		shift("sq_jobs", was.Due)
+		shift("sq_last", was.Last.At)
+		w := laxSweep
+		w.RetryFor = 6 * time.Hour
+		for range 2 { // the second daemon finds the times correct
+			s = open()
+			sweep(t, s, w)
+			got := get(t, s, ahead.ID)
+			checkEqual(t, "waits too long", got.Due.Sub(was.Due).Abs() > time.Minute, false)
+			checkEqual(t, "ended later", got.Last.At.Sub(was.Last.At).Abs() > time.Minute, false)
+			checkEqual(t, "asked for", get(t, s, asked.ID).Due.Sub(was.Due).Abs().Round(time.Minute), 3*time.Hour)
+		}
+	})
+}
+
 // TestClockBehind: jobs that were written or corrected while the store's clock was behind are not older
 // than they are once it is corrected: none expires, is purged or is abandoned before its time, neither
 // by a daemon that sees the correction nor by one that starts after it.

@@ -150,13 +150,17 @@ type lockedRow struct {
 	exitcode   int
 }
 
-const lockedColumns = "SELECT id, type, `lock`, dt, create_dt, first_dt, tries, fence, code, exitcode FROM sq_jobs WHERE "
+const (
+	rowColumns    = "id, type, `lock`, dt, create_dt, first_dt, tries, fence, code, exitcode"
+	lockedColumns = "SELECT " + rowColumns + " FROM sq_jobs WHERE "
+)
 
-func scanLocked(r *sql.Rows) (h lockedRow, err error) {
+// scanLocked reads a row. further are the destinations of columns after rowColumns.
+func scanLocked(r *sql.Rows, further ...any) (h lockedRow, err error) {
 	var dt, created, first sqlTime
 	var code sql.NullString
 	var exit sql.NullInt64
-	err = r.Scan((*string)(&h.id), &h.jobtype, &h.lock, &dt, &created, &first, &h.tries, &h.fence, &code, &exit)
+	err = r.Scan(append([]any{(*string)(&h.id), &h.jobtype, &h.lock, &dt, &created, &first, &h.tries, &h.fence, &code, &exit}, further...)...)
 	h.dt, h.created, h.firstStart, h.code, h.exitcode = dt.time(), created.time(), first.time(), code.String, int(exit.Int64)
 	return h, err
 }
