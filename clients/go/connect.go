@@ -37,12 +37,14 @@ func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, 
 	return nc, broker, err
 }
 
-var dialer = net.Dialer{
-	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3},
-}
+var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}}
 
 func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error) {
 	network, addr, secure, err := splitAddr(broker)
+	conf := cmp.Or(c.tls, &tls.Config{})
+	if err == nil && conf.GetConfigForClient != nil {
+		conf, err = conf.GetConfigForClient(nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +52,6 @@ func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error)
 	if err != nil || c.tls == nil && !secure {
 		return nc, err
 	}
-	conf := cmp.Or(c.tls, &tls.Config{})
 	if conf.ServerName == "" && network == "tcp" {
 		conf = conf.Clone()
 		conf.ServerName, _, _ = net.SplitHostPort(addr)

@@ -63,13 +63,13 @@ func ClientName(name string) Option { return func(c *config) { c.client = name }
 // connection after three beats without a byte, the broker after two.
 func Heartbeat(interval time.Duration) Option { return func(c *config) { c.heartbeat = interval } }
 
-// TLS encrypts connections to all addresses. Without it, only those to "tls://host:port" are
-// encrypted, and verified with the system's certificate authorities. If conf has no ServerName, the
-// certificate must name the host of the address. conf must not change afterwards.
+// TLS encrypts connections to all addresses. Without it, only those to "tls://host:port" are encrypted,
+// and verified with the system's certificate authorities. If conf has no ServerName, the certificate must
+// name the host of the address. If conf has GetConfigForClient, each connection calls it with nil and
+// uses the result, so that files can be read again. conf must not change afterwards.
 func TLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 
-// Dialer sets the function that opens connections, on the network "tcp" or "unix". TLS is added
-// on top.
+// Dialer sets the function that opens connections, on the network "tcp" or "unix". TLS is added on top.
 func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
 	return func(c *config) { c.dialFunc = dial }
 }

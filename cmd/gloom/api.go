@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -55,7 +56,9 @@ func (c *connection) operator() *operatorClient {
 	o.addr = addr
 	c.tls = c.tls || secure
 	transport := &http.Transport{}
-	if transport.TLSClientConfig, o.err = c.tlsConfig(); transport.TLSClientConfig != nil {
+	var conf *tls.Config
+	if conf, o.err = c.tlsConfig(); conf != nil {
+		transport.DialTLSContext = cli.DialTLS(conf)
 		o.baseURL = "https://"
 	}
 	if path, unix := strings.CutPrefix(addr, "unix:"); unix {

@@ -123,9 +123,11 @@ func (o *options) operatorAPI() (rules master.Rules, err error) {
 	transport := &http.Transport{}
 	rules = master.Rules{Base: "http://", Token: config.Token, HTTP: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
 	if config.TLSCA+config.TLSCert+config.TLSServerName != "" {
-		if transport.TLSClientConfig, err = cli.ClientTLS(config.TLSPrefix, config.TLSCA, config.TLSCert, config.TLSKey, config.TLSServerName); err != nil {
+		conf, err := cli.ClientTLS(config.TLSPrefix, config.TLSCA, config.TLSCert, config.TLSKey, config.TLSServerName)
+		if err != nil {
 			return rules, err
 		}
+		transport.DialTLSContext = cli.DialTLS(conf)
 		rules.Base = "https://"
 	}
 	addr, scheme := guard.CutHTTP(o.brokerHTTP)

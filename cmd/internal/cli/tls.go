@@ -1,27 +1,37 @@
 package cli
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
 	"sync/atomic"
 )
 
 // ClientTLS returns a client's TLS configuration: an authority's file instead of the system's, a
 // certificate and its key, and the name that the server's certificate must have; each may be "".
-// The errors name the option: prefix followed by ca, cert or key. Each connection reads the certificate
-// and its key again, because certificates are renewed while programs run.
+// The errors name the option: prefix followed by ca, cert or key. Each connection reads the files
+// again, because certificates are renewed while programs run; connections that the Go client does not
+// open need DialTLS for that.
 func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		pool, err := readAuthorities(prefix+"ca", ca)
 		if err != nil {
-			return nil, fmt.Errorf("%sca: %w", prefix, err)
+			return nil, err
 		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%sca %s: holds no certificate in PEM form", prefix, ca)
+		conf.RootCAs = pool
+		var latest atomic.Pointer[x509.CertPool] // what is used while the file cannot be read
+		latest.Store(pool)
+		conf.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			if pool, err := readAuthorities("", ca); err == nil {
+				latest.Store(pool)
+			}
+			current := conf.Clone()
+			current.RootCAs = latest.Load()
+			return current, nil
 		}
 	}
 	if (cert == "") != (key == "") {
@@ -35,6 +45,34 @@ func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {
 		conf.GetClientCertificate = latestCertificate(cert, key, &pair)
 	}
 	return conf, nil
+}
+
+// readAuthorities reads a file of CA certificates, which an option has named.
+func readAuthorities(option, file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", option, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s %s: holds no certificate in PEM form", option, file)
+	}
+	return pool, nil
+}
+
+// DialTLS returns a function for http.Transport.DialTLSContext that reads the files of a configuration of
+// ClientTLS again for each connection.
+func DialTLS(conf *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		current := conf
+		if conf.GetConfigForClient != nil {
+			var err error
+			if current, err = conf.GetConfigForClient(nil); err != nil {
+				return nil, err
+			}
+		}
+		return (&tls.Dialer{Config: current}).DialContext(ctx, network, addr)
+	}
 }
 
 // latestCertificate returns a function for tls.Config that reads a certificate and its key. While the

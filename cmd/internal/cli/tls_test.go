@@ -3,11 +3,18 @@ package cli
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"gloom/bench/throwaway"
+	gloom "gloom/clients/go"
 )
 
 // TestRenewedClientCertificate: each connection presents the certificate that is in the files at that
@@ -73,6 +80,68 @@ func TestRenewedClientCertificate(t *testing.T) {
 	check("without the new key", true, false)
 	copyFile(dirs[2], "client.key")
 	check("renewed", false, true)
+}
+
+// TestRenewedAuthority: each connection trusts the authorities that are in the file at that time, both
+// the Go client's and an HTTP client's. While the file holds none, it trusts the earlier ones. The
+// certificate must name the server's address.
+func TestRenewedAuthority(t *testing.T) {
+	dirs := []string{t.TempDir(), t.TempDir()}
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	for _, dir := range dirs {
+		if err := throwaway.WriteCerts(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trust := func(pem []byte, err error) {
+		if err == nil {
+			err = os.WriteFile(ca, pem, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	trust(os.ReadFile(filepath.Join(dirs[0], "ca.pem")))
+	conf, err := ClientTLS("--tls-", ca, "", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DialTLSContext: DialTLS(conf), DisableKeepAlives: true}}
+	check := func(when, host string, wants ...bool) {
+		t.Helper()
+		for i, want := range wants {
+			pair, err := tls.LoadX509KeyPair(filepath.Join(dirs[i], "server.pem"), filepath.Join(dirs[i], "server.key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := httptest.NewUnstartedServer(http.NotFoundHandler())
+			s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
+			s.StartTLS()
+			_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+			addr := net.JoinHostPort(host, port)
+			resp, err := client.Get("https://" + addr)
+			if err == nil {
+				resp.Body.Close()
+			}
+			// The server is no broker, so the client fails in any case; what counts is whether the certificate is why.
+			jobs, dialErr := gloom.Dial(t.Context(), gloom.Addrs(addr), gloom.TLS(conf), gloom.ClientName("test"))
+			if dialErr == nil {
+				jobs.Close()
+			}
+			var bad *tls.CertificateVerificationError
+			if errors.As(err, &bad) == want || errors.As(dialErr, &bad) == want {
+				t.Errorf("%s, server %d: HTTP: %v, client: %v, want trust: %v", when, i, err, dialErr, want)
+			}
+			s.Close()
+		}
+	}
+	check("at first", "127.0.0.1", true, false)
+	check("another name", "localhost", false, false)
+	trust(nil, nil)
+	check("empty", "127.0.0.1", true, false)
+	trust(os.ReadFile(filepath.Join(dirs[1], "ca.pem")))
+	check("replaced", "127.0.0.1", false, true)
 }
 
 func readPool(t *testing.T, dir string) *x509.CertPool {
