@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
-	"gloom/broker/admin/finding"
 	"gloom/cmd/internal/cli"
 )
 
@@ -93,7 +92,7 @@ func (t *tool) deadLetterHint(ctx context.Context, j *api.Job) string {
 		return ""
 	}
 	d := &letter.value
-	retryHint := fmt.Sprintf(" (gloom dead retry %s %s submits it again)", cli.Clean(finding.ShellWord(d.Type)), cli.Clean(finding.ShellWord(d.ID)))
+	retryHint := " (" + commandLine("dead retry", d.Type, d.ID) + " submits it again)"
 	if t.conn.doorAddr != "" { // not every daemon behind a door can retry
 		retryHint = ""
 	}

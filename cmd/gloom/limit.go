@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin/api"
-	"gloom/broker/admin/finding"
 	"gloom/cmd/internal/cli"
 )
 
@@ -101,10 +100,10 @@ func (l *limitCommand) runType(ctx context.Context, typ string) error {
 	switch {
 	case l.concurrency.isZero():
 		return cli.Usagef("--concurrency 0: must be at least 1 for a type, or none").
-			SetHint("gloom pause %s holds its jobs back; --concurrency none removes the limit", cli.Clean(finding.ShellWord(typ)))
+			SetHint("%s holds its jobs back; --concurrency none removes the limit", commandLine("pause", typ))
 	case l.rate.isZero():
 		return cli.Usagef("--rate 0: must be above 0, or none").
-			SetHint("gloom pause %s holds its jobs back; --rate none removes the limit", cli.Clean(finding.ShellWord(typ)))
+			SetHint("%s holds its jobs back; --rate none removes the limit", commandLine("pause", typ))
 	case l.burst.isZero():
 		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}

@@ -334,6 +334,14 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
+// commandLine returns a command line of gloom that can be pasted, whatever its arguments are.
+func commandLine(words string, args ...string) string {
+	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }) { // it would be taken for a flag
+		words += " --"
+	}
+	return cli.Clean("gloom " + words + " " + shellWords(args))
+}
+
 // dial connects to a broker; there is one attempt for each address.
 func (s *submitCommand) dial(ctx context.Context, extra ...gloom.Option) (*gloom.Submitter, error) {
 	command := "submit"
@@ -426,7 +434,7 @@ func serveHint(typ string) string {
 	if strings.Contains(typ, "*") {
 		return "a job's type is a name, not a pattern"
 	}
-	return "gloom work " + finding.ShellWord(typ) + " -- COMMAND serves it"
+	return commandLine("work", typ) + " -- COMMAND serves it"
 }
 
 // whyWaiting says how the last run of a job that is retried failed, or what a job that has not run
@@ -507,7 +515,7 @@ func (s *submitCommand) submitOne(ctx context.Context, args []string) error {
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
 			switch {
 			case lost.Acked:
-				s.note("job %s continues; gloom attach %[1]s waits for it again, gloom cancel %[1]s ends it", finding.ShellWord(p.ID()))
+				s.note("%s continues; %s waits for it again, %s ends it", jobName(p.ID()), commandLine("attach", p.ID()), commandLine("cancel", p.ID()))
 			case lost.Sent:
 				s.note("job %s may not have reached the broker; gloom attach shows whether it has", p.ID())
 			}

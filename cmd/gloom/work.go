@@ -253,15 +253,18 @@ const maxJobs = 10000
 
 // splitArgs separates the types from the command, which it returns.
 func (w *workCommand) splitArgs(args []string, dash int) (command []string, err error) {
-	if dash < 0 {
+	switch second := slices.Index(args, "--"); {
+	case dash < 0:
 		dash = min(1, len(args))
+	case dash == 0 && second > 0 && strings.HasPrefix(args[0], "-"): // gloom work -- -x -- COMMAND
+		dash, args = second, slices.Delete(slices.Clone(args), second, second+1)
 	}
 	if w.types, command = args[:dash], args[dash:]; len(w.types) == 0 {
 		return nil, cli.Usagef("work needs a type").SetHint("gloom work TYPE -- COMMAND")
 	}
 	if len(command) == 0 {
 		return nil, cli.Usagef("work %s needs a command", strings.Join(w.types, " ")).
-			SetHint("gloom work %s -- COMMAND", shellWords(w.types))
+			SetHint("%s -- COMMAND", commandLine("work", w.types...))
 	}
 	return command, nil
 }
@@ -320,7 +323,7 @@ func (w *workCommand) run(all []string, dash int) error {
 			f := cli.Usagef("command not found: %q", args[0])
 			if dash < 0 { // the further arguments may all be types
 				if command := unquoteCommand(args); command != "" {
-					return f.SetHint("gloom work %s -- %s", shellWords(w.types), command)
+					return f.SetHint("%s -- %s", commandLine("work", w.types...), command)
 				}
 				return f.SetHint("put the command after --: gloom work %s -- COMMAND", shellWords(all))
 			}
