@@ -92,9 +92,9 @@ func (t *tool) deadLetterHint(ctx context.Context, j *api.Job) string {
 		return ""
 	}
 	d := &letter.value
-	retryHint := " (" + commandLine("dead retry", d.Type, d.ID) + " submits it again)"
-	if t.conn.doorAddr != "" { // not every daemon behind a door can retry
-		retryHint = ""
+	kept := "kept as a dead letter, with this body (" + commandLine("dead retry", d.Type, d.ID) + " submits it again)"
+	if t.conn.doorAddr != "" { // doors have no dead letters, and not every one can retry
+		kept = "kept, with this body"
 	}
-	return fmt.Sprintf("kept as a dead letter, with this body%s:\n%s\n", retryHint, cli.Clean(abridged(d.Body)))
+	return fmt.Sprintf("%s:\n%s\n", kept, cli.Clean(abridged(d.Body)))
 }

@@ -75,8 +75,9 @@ func describeBroker(s *doors.Status, allLimits bool) []field {
 		{"  ended", fmt.Sprintf("%s answered, %s failed, %s cancelled, %s expired, %s discarded",
 			n(g.Answered), n(g.Failed), n(g.Cancelled), n(g.Expired), n(g.Discarded))},
 	}
+	dead := map[bool]string{true: "dead letters", false: "failed, kept"}[s.Door == ""] // doors have no dead letters
 	if s.Door == "" || s.Dead > 0 {
-		f = append(f, field{"dead letters", humanize.Comma(int64(s.Dead))})
+		f = append(f, field{dead, humanize.Comma(int64(s.Dead))})
 	}
 	if s.Door == "" || s.StoreBytes > 0 {
 		f = append(f, field{"memory for jobs", formatBytes(s.StoreBytes)})
