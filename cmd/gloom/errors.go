@@ -122,6 +122,9 @@ func refusalStatus(c gloom.Code) int {
 var cliWords = strings.NewReplacer("not_a_master: ", "", "not_a_slave: ", "",
 	"its deadline (expires_ms)", "its deadline (--expires)")
 
+// codesInReason are the codes whose reasons say all that they say.
+var codesInReason = []gloom.Code{gloom.ErrUnknownID, gloom.ErrIDExists, gloom.ErrUnauthorized, gloom.ErrForbidden, gloom.ErrExpired, gloom.ErrDraining}
+
 // errorText returns the text of a refusal or failure that the broker reported. subject is what it is
 // about, such as a job, or empty.
 func errorText(code gloom.Code, reason, subject string) string {
@@ -131,13 +134,18 @@ func errorText(code gloom.Code, reason, subject string) string {
 		return cliWords.Replace(reason)
 	case code == gloom.ErrJobFailed:
 		s = strings.TrimSpace(subject + " failed")
+	case reason != "" && slices.Contains(codesInReason, code):
+		s = subject
 	case subject != "":
 		s = subject + ": " + s
 	}
-	if reason != "" {
-		s += ": " + cliWords.Replace(reason)
+	switch {
+	case reason == "":
+		return s
+	case s == "":
+		return cliWords.Replace(reason)
 	}
-	return s
+	return s + ": " + cliWords.Replace(reason)
 }
 
 // jobName names the job with an id in messages, "" if the id is empty.
