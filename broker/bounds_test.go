@@ -12,16 +12,16 @@ import (
 // countingPages counts the memory that it provides, and overwrites it when it is returned.
 type countingPages struct {
 	container.HeapPages
-	held int
+	heldBytes int
 }
 
 func (p *countingPages) Get(n int) []byte {
-	p.held += n
+	p.heldBytes += n
 	return p.HeapPages.Get(n)
 }
 
 func (p *countingPages) Put(m []byte) {
-	p.held -= len(m)
+	p.heldBytes -= len(m)
 	for i := range m {
 		m[i] = 0xA5
 	}
@@ -29,10 +29,10 @@ func (p *countingPages) Put(m []byte) {
 
 // scaleDown returns n, or less with -short or where every command is slow: under the race detector,
 // or if each command checks the invariants.
-func scaleDown(n, checked int) int {
+func scaleDown(n, quickCount int) int {
 	switch {
 	case InvariantsEnabled:
-		return checked
+		return quickCount
 	case raceDetectorOn || testing.Short():
 		return n / 10
 	}
@@ -114,7 +114,7 @@ func TestLostSubmitterDelaysNoOther(t *testing.T) {
 		b.Submit(0, other, &Submission{ID: []byte("new"), Type: []byte("echo"), Body: []byte("1"), Retries: -1, NoAck: true})
 		b.RemovePeer(0, s)
 		w := b.AddWorker()
-		given := func(effects []Effect) bool {
+		hasHandOut := func(effects []Effect) bool {
 			for i := range effects {
 				if effects[i].Op == OpJob {
 					return true
@@ -122,9 +122,9 @@ func TestLostSubmitterDelaysNoOther(t *testing.T) {
 			}
 			return false
 		}
-		done, ticks := given(b.Join(0, w, &JoinRequest{Type: []byte("echo")})), 0
+		done, ticks := hasHandOut(b.Join(0, w, &JoinRequest{Type: []byte("echo")})), 0
 		for ; !done && b.NextTick() <= 0; ticks++ {
-			done = given(b.Tick(0))
+			done = hasHandOut(b.Tick(0))
 		}
 		if !done || ticks > 2 {
 			t.Errorf("fair %v: handed out %v after %d ticks, want 2 at the most", fair, done, ticks)
@@ -209,16 +209,16 @@ func TestTypesAreBounded(t *testing.T) {
 	}
 
 	// No more types than the limit may be in use at the same time.
-	refused := 0
-	more := limit * 3 / 2
-	for i := range more {
+	refusals := 0
+	typeCount := limit * 3 / 2
+	for i := range typeCount {
 		effects := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "k%d", i), Type: fmt.Appendf(nil, "u%d", i), Body: []byte("1"), Retries: -1})
 		if effects[0].Code == Overloaded {
-			refused++
+			refusals++
 		}
 	}
-	if got := len(b.typesByName) - b.countUnusedWithoutLetters(); got != limit || refused != more-limit+1 {
-		t.Errorf("%d types are in use, %d submits were refused", got, refused)
+	if got := len(b.typesByName) - b.countUnusedWithoutLetters(); got != limit || refusals != typeCount-limit+1 {
+		t.Errorf("%d types are in use, %d submits were refused", got, refusals)
 	}
 	if _, err := b.Pause(0, []byte("one more"), true); err == nil {
 		t.Error("a type too many was configured")
@@ -229,7 +229,7 @@ func TestTypesAreBounded(t *testing.T) {
 // body of 100 bytes and an id of 16.
 func TestBytesPerQueuedJob(t *testing.T) {
 	n := scaleDown(2_000_000, 5000)
-	const goal = 250.0
+	const wantBytes = 250.0
 	for _, priorities := range []int{1, 10} {
 		runtime.GC()
 		var before, after runtime.MemStats
@@ -248,14 +248,14 @@ func TestBytesPerQueuedJob(t *testing.T) {
 		}
 		// Here pages come from Go's heap, so the heap holds everything.
 		heap := float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
-		lent := float64(pages.held) / float64(n)
+		pageBytes := float64(pages.heldBytes) / float64(n)
 		m := b.Memory()
-		t.Logf("%d jobs, %d priorities: %.1f bytes each, %.1f of them in pages; Memory says %.1f", n, priorities, heap, lent, float64(m.Total())/float64(n))
-		if !InvariantsEnabled && heap > goal {
-			t.Errorf("%.1f bytes per queued job, the goal is %.0f", heap, goal)
+		t.Logf("%d jobs, %d priorities: %.1f bytes each, %.1f of them in pages; Memory says %.1f", n, priorities, heap, pageBytes, float64(m.Total())/float64(n))
+		if !InvariantsEnabled && heap > wantBytes {
+			t.Errorf("%.1f bytes per queued job, the goal is %.0f", heap, wantBytes)
 		}
-		if lent, got := float64(pages.held), float64(m.Records+m.Slabs); got > 1.05*lent || got < 0.9*lent {
-			t.Errorf("records and slabs take %.0f bytes, lent are %.0f", got, lent)
+		if pageBytes, got := float64(pages.heldBytes), float64(m.Records+m.Slabs); got > 1.05*pageBytes || got < 0.9*pageBytes {
+			t.Errorf("records and slabs take %.0f bytes, lent are %.0f", got, pageBytes)
 		}
 		if inHeap, got := heap*float64(n), float64(m.Total()); !InvariantsEnabled && (got < 0.95*inHeap || got > 1.1*inHeap) {
 			t.Errorf("Memory says %.0f bytes in all, the heap has %.0f", got, inHeap)
@@ -275,14 +275,14 @@ func TestDrainedBacklogReturnsMemory(t *testing.T) {
 	for i := range n {
 		b.Submit(0, s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 100), Retries: -1, NoAck: true})
 	}
-	full := pages.held
+	fullBytes := pages.heldBytes
 	b.Join(0, w, &JoinRequest{Type: []byte("echo")})
 	for range n {
 		b.Respond(0, w, nil, body, false)
 	}
 	b.Tick(0)
-	if b.JobCount() != 0 || pages.held > 5<<20+2*128<<10 { // the size of five slabs and two chunks of records
-		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.held, full, b.JobCount())
+	if b.JobCount() != 0 || pages.heldBytes > 5<<20+2*128<<10 { // the size of five slabs and two chunks of records
+		t.Errorf("%d bytes are held after a backlog of %d bytes, for %d jobs", pages.heldBytes, fullBytes, b.JobCount())
 	}
 	if n := b.jobIndex.HeldBytes(); n > 2<<10+8 {
 		t.Errorf("the empty index takes %d bytes, more than one segment", n)
@@ -300,7 +300,7 @@ func TestManyDeadlinesEndInSlices(t *testing.T) {
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("echo"), Body: []byte("1"), Expires: 1000, Retries: -1})
 	}
 	b.Submit(0, s, &Submission{ID: []byte("last"), Type: []byte("echo"), Body: []byte("1"), Retries: -1})
-	expired, handed := 0, 0
+	expiries, handOuts := 0, 0
 	count := func(effects []Effect, share int) {
 		t.Helper()
 		ends := 0
@@ -309,7 +309,7 @@ func TestManyDeadlinesEndInSlices(t *testing.T) {
 			case e.Op == OpEnd && e.Code == Expired:
 				ends++
 			case e.Op == OpJob && string(e.ID) == "last":
-				handed++
+				handOuts++
 			case e.Op == OpJob:
 				t.Fatalf("job %s was handed out past its deadline", e.ID)
 			}
@@ -317,11 +317,11 @@ func TestManyDeadlinesEndInSlices(t *testing.T) {
 		if ends > share {
 			t.Fatalf("%d jobs ended in one step, at most %d", ends, share)
 		}
-		expired += ends
+		expiries += ends
 	}
 	count(b.Join(1000, w, &JoinRequest{Type: []byte("echo")}), maxTickTimers)
-	if expired != maxTickTimers || handed != 0 {
-		t.Fatalf("the join ended %d jobs and handed out %d", expired, handed)
+	if expiries != maxTickTimers || handOuts != 0 {
+		t.Fatalf("the join ended %d jobs and handed out %d", expiries, handOuts)
 	}
 	// The next command, of whatever kind, ends more jobs, and the core asks for a tick.
 	count(b.Leave(1000, b.AddWorker()), maxTickTimers)
@@ -330,10 +330,10 @@ func TestManyDeadlinesEndInSlices(t *testing.T) {
 	for ticks := 0; b.NextTick() <= 1000; ticks++ {
 		count(b.Tick(1000), 2*maxTickTimers)
 		if ticks > n/maxTickTimers+2 {
-			t.Fatalf("%d ticks, and %d of %d jobs have expired", ticks, expired, n)
+			t.Fatalf("%d ticks, and %d of %d jobs have expired", ticks, expiries, n)
 		}
 	}
-	if expired != n || handed != 1 {
-		t.Errorf("%d of %d jobs expired, the last one was handed out %d times", expired, n, handed)
+	if expiries != n || handOuts != 1 {
+		t.Errorf("%d of %d jobs expired, the last one was handed out %d times", expiries, n, handOuts)
 	}
 }

@@ -35,7 +35,7 @@ func TestPriorityMemoryIsReturned(t *testing.T) {
 			}
 		}
 	}
-	full := b.Memory()
+	fullMemory := b.Memory()
 	for _, p := range subs {
 		b.RemovePeer(0, p)
 	}
@@ -43,8 +43,8 @@ func TestPriorityMemoryIsReturned(t *testing.T) {
 		b.Tick(0)
 	}
 	m := b.Memory()
-	if m.Heaps > full.Heaps/100+1<<10 || m.Queues > full.Queues/100+1<<10 {
-		t.Errorf("queues and heaps keep %d and %d bytes of %d and %d", m.Queues, m.Heaps, full.Queues, full.Heaps)
+	if m.Heaps > fullMemory.Heaps/100+1<<10 || m.Queues > fullMemory.Queues/100+1<<10 {
+		t.Errorf("queues and heaps keep %d and %d bytes of %d and %d", m.Queues, m.Heaps, fullMemory.Queues, fullMemory.Heaps)
 	}
 	if kept := heapInUse() - before; kept > 8<<20 {
 		t.Errorf("%d bytes are kept after %d jobs have gone", kept, n)
@@ -85,10 +85,10 @@ func TestMaxBytesBoundsHeap(t *testing.T) {
 					break
 				}
 			}
-			took := heapInUse() - before
-			t.Logf("%d jobs hold %d bytes, %.2f of the limit; %+v", b.JobCount(), took, float64(took)/limit, b.Memory())
-			if took > limit*5/4 {
-				t.Errorf("%d bytes are held, the limit is %d", took, limit)
+			heapGrowth := heapInUse() - before
+			t.Logf("%d jobs hold %d bytes, %.2f of the limit; %+v", b.JobCount(), heapGrowth, float64(heapGrowth)/limit, b.Memory())
+			if heapGrowth > limit*5/4 {
+				t.Errorf("%d bytes are held, the limit is %d", heapGrowth, limit)
 			}
 			runtime.KeepAlive(b)
 		})
@@ -148,28 +148,28 @@ func TestLostSubmitterNotifiesWorkersInSlices(t *testing.T) {
 	for i := range n {
 		b.Submit(0, s, &Submission{ID: putNumber(id, i), Type: []byte("echo"), Body: []byte("1"), NoAck: true})
 	}
-	notified := map[string]bool{}
+	notifiedRuns := map[string]bool{}
 	tell := func(effects []Effect) {
 		t.Helper()
 		if len(effects) > tickSteps {
 			t.Fatalf("one step tells %d workers, at most %d", len(effects), tickSteps)
 		}
 		for _, e := range effects {
-			if e.Op != OpCancel || notified[string(e.ID)] {
-				t.Fatalf("told %x of %x (again: %v)", e.Op, e.ID, notified[string(e.ID)])
+			if e.Op != OpCancel || notifiedRuns[string(e.ID)] {
+				t.Fatalf("told %x of %x (again: %v)", e.Op, e.ID, notifiedRuns[string(e.ID)])
 			}
-			notified[string(e.ID)] = true
+			notifiedRuns[string(e.ID)] = true
 		}
 	}
 	tell(b.RemovePeer(0, s))
 	// No notice is sent about a run that has ended in the meantime.
-	answered := 0
+	answers := 0
 	for i := range n / 2 {
 		if effects := b.Respond(0, w, putNumber(id, 2*i), []byte("1"), false); len(effects) != 1 || effects[0].Op != OpOK {
 			t.Fatalf("a discarded answer has effects %v", effects)
 		}
-		if !notified[string(id)] {
-			answered++
+		if !notifiedRuns[string(id)] {
+			answers++
 		}
 		if i%100 == 0 && b.NextTick() <= 0 {
 			tell(b.Tick(0))
@@ -178,11 +178,11 @@ func TestLostSubmitterNotifiesWorkersInSlices(t *testing.T) {
 	for ticks := 0; b.NextTick() <= 0; ticks++ {
 		tell(b.Tick(0))
 		if ticks > 2*n/tickSteps+2 {
-			t.Fatalf("%d ticks, and %d of %d told", ticks, len(notified), n)
+			t.Fatalf("%d ticks, and %d of %d told", ticks, len(notifiedRuns), n)
 		}
 	}
-	if len(notified)+answered != n {
-		t.Errorf("%d runs told, %d answered before, want %d in all", len(notified), answered, n)
+	if len(notifiedRuns)+answers != n {
+		t.Errorf("%d runs told, %d answered before, want %d in all", len(notifiedRuns), answers, n)
 	}
 	if b.totals.Running != uint64(n-n/2) || b.totals.Discarded != uint64(n/2) {
 		t.Errorf("ledger: %+v", b.totals)

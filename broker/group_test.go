@@ -123,11 +123,11 @@ func TestGoneGroupsLeaveNoMemory(t *testing.T) {
 			t.Fatalf("a group too many: %+v", effects[0])
 		}
 		if round == 0 {
-			took := heapInUse() - before
+			heapGrowth := heapInUse() - before
 			_, counted := b.Usage()
-			t.Logf("a job with a group of its own takes %d bytes, %d are counted", took/int64(n), counted/int64(n))
-			if !InvariantsEnabled && took > counted*3/2 {
-				t.Errorf("%d bytes are held, %d are counted", took, counted)
+			t.Logf("a job with a group of its own takes %d bytes, %d are counted", heapGrowth/int64(n), counted/int64(n))
+			if !InvariantsEnabled && heapGrowth > counted*3/2 {
+				t.Errorf("%d bytes are held, %d are counted", heapGrowth, counted)
 			}
 		}
 		longest := time.Duration(0)

@@ -338,12 +338,12 @@ func (b *Broker) Ended(now, from int64, limit int, filter *EndedFilter) (ended [
 }
 
 // HistorySpan returns how far back the history reaches, and whether it still has everything.
-func (b *Broker) HistorySpan(now int64) (back time.Duration, complete bool) {
+func (b *Broker) HistorySpan(now int64) (span time.Duration, complete bool) {
 	b.now = max(b.now, now)
 	if entry := b.history.First(); entry != nil {
-		back = b.Since(entry.endedAt)
+		span = b.Since(entry.endedAt)
 	}
-	return back, b.history.Complete()
+	return span, b.history.Complete()
 }
 
 // JobLosses counts the workers that were lost while they ran a job.

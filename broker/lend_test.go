@@ -60,19 +60,19 @@ func TestEndsOfBorrowedRunsReachLender(t *testing.T) {
 			w := b.AddWorker()
 			b.Join(1, w, &broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 4})
 			home := b.AddLender()
-			var supplies []broker.Supply
+			var supplyList []broker.Supply
 			b.Supply([]byte(`"t"`), func(uint32) int { return 10 }, func(s broker.Supply) bool {
-				supplies = append(supplies, s)
+				supplyList = append(supplyList, s)
 				return true
 			})
-			if len(supplies) != 1 || supplies[0].Places != 4 {
-				t.Errorf("%+v, want 4 places", supplies)
+			if len(supplyList) != 1 || supplyList[0].Places != 4 {
+				t.Errorf("%+v, want 4 places", supplyList)
 			}
 			fx, run, _ := b.Borrow(2, home, job)
 			if run == 0 || summary(fx) != `job:"a":1` {
 				t.Fatalf("run %d: %s", run, summary(fx))
 			}
-			if _, again, why := b.Borrow(2, home, job); again != 0 || why != broker.IDClash {
+			if _, secondRun, why := b.Borrow(2, home, job); secondRun != 0 || why != broker.IDClash {
 				t.Error("a worker has two jobs of one id")
 			}
 			if b.Totals() != (broker.Ledger{}) || b.BorrowedRuns() != 1 {

@@ -152,12 +152,12 @@ func TestWalkHandlesEachLetterOnce(t *testing.T) {
 				fx = core.Fail(0, w, &broker.Failure{ID: id, Reason: "go", NoRetry: true, Delay: -1})
 			}
 		}
-		refused := 0
+		refusals := 0
 		if again {
-			refused = 1
+			refusals = 1
 		}
-		if walk.Handled != 150-refused || walk.Refused != refused || (walk.Reason == broker.Reason{}) != (refused == 0) || pieces < 3 {
-			t.Errorf("again %v: %d done, %d refused (%+v) in %d pieces; want %d and %d", again, walk.Handled, walk.Refused, walk.Reason, pieces, 150-refused, refused)
+		if walk.Handled != 150-refusals || walk.Refused != refusals || (walk.Reason == broker.Reason{}) != (refusals == 0) || pieces < 3 {
+			t.Errorf("again %v: %d done, %d refused (%+v) in %d pieces; want %d and %d", again, walk.Handled, walk.Refused, walk.Reason, pieces, 150-refusals, refusals)
 		}
 		if n, _ := core.LetterCount(); !again && n != 150 {
 			t.Errorf("%d letters are left, want 150", n)

@@ -77,13 +77,13 @@ func (x *bucket) undoTake(now, startedAt int64, p *pace) {
 	}
 	used := x.used(now)
 	x.minUsed = min(x.minUsed, used)
-	back := max(0, p.step-(now-startedAt)) // what this job still uses up
+	refund := max(0, p.step-(now-startedAt)) // what this job still uses up
 	if startedAt >= x.minUsedSince {
-		back = max(back, min(p.step, x.minUsed))
+		refund = max(refund, min(p.step, x.minUsed))
 	}
-	back = min(back, used)
-	x.fullAt = now + used - back
-	x.minUsed = max(0, x.minUsed-back)
+	refund = min(refund, used)
+	x.fullAt = now + used - refund
+	x.minUsed = max(0, x.minUsed-refund)
 }
 
 // rateAllows reports whether the rate limit of a type lets a job start now. If not, it sets the

@@ -44,21 +44,21 @@ const groupsPerPage = 64
 
 // add adds the jobs of one holding in a group. If another group had the same number before and
 // is gone, its counts are replaced.
-func (t *groupTable) add(added groupJobs) {
-	page := int(added.group.number / groupsPerPage)
+func (t *groupTable) add(counts groupJobs) {
+	page := int(counts.group.number / groupsPerPage)
 	if page >= len(*t) {
 		*t = append(*t, make(groupTable, page+1-len(*t))...)
 	}
 	if (*t)[page] == nil {
 		(*t)[page] = new([groupsPerPage]groupJobs)
 	}
-	sum := &(*t)[page][added.group.number%groupsPerPage]
-	if sum.group != added.group {
-		*sum = added
+	sum := &(*t)[page][counts.group.number%groupsPerPage]
+	if sum.group != counts.group {
+		*sum = counts
 		return
 	}
-	sum.waiting, sum.running, sum.held = sum.waiting+added.waiting, sum.running+added.running, sum.held+added.held
-	sum.shutBy = added.shutBy
+	sum.waiting, sum.running, sum.held = sum.waiting+counts.waiting, sum.running+counts.running, sum.held+counts.held
+	sum.shutBy = counts.shutBy
 }
 
 func (t *groupTable) eachCounted(yield func(*groupJobs) bool) {

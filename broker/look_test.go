@@ -54,16 +54,16 @@ func TestSnapshotsAreTakenInPieces(t *testing.T) {
 	if pieces < n/1024 {
 		t.Errorf("%d jobs were looked at in %d pieces", n, pieces)
 	}
-	seen, listed := 0, 1
-	for from := 0; from >= 0; listed++ {
+	listedPeers, listPieces := 0, 1
+	for from := 0; from >= 0; listPieces++ {
 		timed(func() {
 			var found []broker.SubmitterInfo
 			found, from = core.Submitters(nil, from, n)
-			seen += len(found)
+			listedPeers += len(found)
 		})
 	}
-	if seen != n || listed < n/1024 {
-		t.Errorf("%d submitters of %d were listed, in %d pieces", seen, n, listed)
+	if listedPeers != n || listPieces < n/1024 {
+		t.Errorf("%d submitters of %d were listed, in %d pieces", listedPeers, n, listPieces)
 	}
 	for range 20 {
 		timed(func() {
@@ -73,13 +73,13 @@ func TestSnapshotsAreTakenInPieces(t *testing.T) {
 		})
 	}
 	// Nearly all other jobs come before the oldest job of the lowest priority.
-	for _, c := range []struct{ id, ahead int }{{slices.Index(priorities, 49), 0}, {slices.Index(priorities, 0), 10_000}} {
+	for _, c := range []struct{ id, jobsAhead int }{{slices.Index(priorities, 49), 0}, {slices.Index(priorities, 0), 10_000}} {
 		var p broker.QueuePosition
 		for more := true; more; {
 			timed(func() { more = core.QueuePosition(fmt.Append(nil, c.id), &p) })
 		}
-		if p.Ahead != c.ahead || p.Exact() != (c.ahead < 10_000) {
-			t.Errorf("%d jobs are ahead (exact: %v), want %d", p.Ahead, p.Exact(), c.ahead)
+		if p.Ahead != c.jobsAhead || p.Exact() != (c.jobsAhead < 10_000) {
+			t.Errorf("%d jobs are ahead (exact: %v), want %d", p.Ahead, p.Exact(), c.jobsAhead)
 		}
 	}
 	t.Logf("the longest piece took %v", longest)
@@ -95,7 +95,7 @@ func TestQueuePositionIsCountedInPieces(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		priorities int64
-		gone       int // how many of the first jobs end after the first piece
+		endedJobs  int // how many of the first jobs end after the first piece
 		exact      bool
 	}{
 		{"one priority", 1, 0, true},
@@ -114,7 +114,7 @@ func TestQueuePositionIsCountedInPieces(t *testing.T) {
 			var p broker.QueuePosition
 			last, pieces := fmt.Append(nil, n-1), 1
 			for ; core.QueuePosition(last, &p); pieces++ {
-				for i := 0; pieces == 1 && i < c.gone; i++ {
+				for i := 0; pieces == 1 && i < c.endedJobs; i++ {
 					core.Cancel(int64(n), s, fmt.Append(nil, i))
 				}
 			}
@@ -129,12 +129,12 @@ func TestQueuePositionIsCountedInPieces(t *testing.T) {
 // do, in a fair type, jobs that wait for other turns. In both cases the place is not exact.
 func TestQueuePositionSkipsHeldJobs(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		fair  bool
-		group string // the job's group; 100 older jobs are alternately in the groups a and held
-		prio  int64  // of these
-		ahead int
-		exact bool
+		name      string
+		fair      bool
+		group     string // the job's group; 100 older jobs are alternately in the groups a and held
+		prio      int64  // of these
+		jobsAhead int
+		exact     bool
 	}{
 		{"no group", false, "", 0, 50, false},
 		{"a group that is held back", false, "held", 0, 100, false},
@@ -167,8 +167,8 @@ func TestQueuePositionSkipsHeldJobs(t *testing.T) {
 		var p broker.QueuePosition
 		for core.QueuePosition([]byte("100"), &p) {
 		}
-		if p.Ahead != c.ahead || p.Exact() != c.exact {
-			t.Errorf("%s: %d are ahead (exact: %v), want %d (exact: %v)", c.name, p.Ahead, p.Exact(), c.ahead, c.exact)
+		if p.Ahead != c.jobsAhead || p.Exact() != c.exact {
+			t.Errorf("%s: %d are ahead (exact: %v), want %d (exact: %v)", c.name, p.Ahead, p.Exact(), c.jobsAhead, c.exact)
 		}
 	}
 }
@@ -186,30 +186,30 @@ func TestFirstTypesAreKept(t *testing.T) {
 		core.RemovePeer(0, s)
 		s, w = core.AddSubmitter(), core.AddWorker()
 	}
-	known := map[string]bool{}
+	isKept := map[string]bool{}
 	core.Types(0, 100, func(i *broker.TypeInfo, _ *broker.TypeStats) {
-		known[string(i.Name)] = i.IsKept
+		isKept[string(i.Name)] = i.IsKept
 		if i.Submitted != 1 || i.Answered != 1 {
 			t.Errorf("%s: %+v", i.Name, i.Ledger)
 		}
 	})
-	if len(known) != 3 || !known["t0"] || !known["t1"] || known["t9"] {
-		t.Errorf("known are %v, want t0 and t1, kept, and t9", known)
+	if len(isKept) != 3 || !isKept["t0"] || !isKept["t1"] || isKept["t9"] {
+		t.Errorf("known are %v, want t0 and t1, kept, and t9", isKept)
 	}
 }
 
 // TestTypeOfHidesOthersJobs: a submitter learns nothing about other submitters' jobs.
 func TestTypeOfHidesOthersJobs(t *testing.T) {
 	core := broker.New(broker.Config{MaxUnusedTypes: 10})
-	mine, other := core.AddSubmitter(), core.AddSubmitter()
+	submitter, other := core.AddSubmitter(), core.AddSubmitter()
 	for id, detach := range map[string]bool{"bound": false, "detached": true} {
-		core.Submit(0, mine, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Detach: detach})
+		core.Submit(0, submitter, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Detach: detach})
 	}
 	for _, c := range []struct {
 		peer broker.Peer
 		id   string
 		want string
-	}{{mine, "bound", "t"}, {mine, "detached", "t"}, {other, "detached", "t"}, {other, "bound", ""}, {other, "nowhere", ""}} {
+	}{{submitter, "bound", "t"}, {submitter, "detached", "t"}, {other, "detached", "t"}, {other, "bound", ""}, {other, "nowhere", ""}} {
 		if got := string(core.TypeOf(c.peer, []byte(c.id))); got != c.want {
 			t.Errorf("%q is of type %q to peer %d, want %q", c.id, got, c.peer, c.want)
 		}

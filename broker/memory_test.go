@@ -15,7 +15,7 @@ func TestMemoryMatchesHeap(t *testing.T) {
 		t.Skip("what checks also takes memory")
 	}
 	size := func(n int) int { return scaleDown(n, n/10) }
-	long := func(i int) []byte { return fmt.Appendf(nil, "%0900d", i) }
+	longName := func(i int) []byte { return fmt.Appendf(nil, "%0900d", i) }
 	submit := func(b *Broker, p Peer, i int, change func(s *Submission)) {
 		s := Submission{ID: fmt.Appendf(nil, "%016d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true}
 		change(&s)
@@ -82,7 +82,7 @@ func TestMemoryMatchesHeap(t *testing.T) {
 			p, w := b.AddSubmitter(), b.AddWorker()
 			b.Join(0, w, &JoinRequest{Type: []byte("t")})
 			for i := range 20_000 {
-				submit(b, p, i, func(s *Submission) { s.Groups = [][]byte{long(i)} })
+				submit(b, p, i, func(s *Submission) { s.Groups = [][]byte{longName(i)} })
 				b.Fail(0, w, &Failure{Reason: "it broke", NoRetry: true})
 			}
 		}},
@@ -118,7 +118,7 @@ func TestMemoryMatchesHeap(t *testing.T) {
 			p, w := b.AddSubmitter(), b.AddWorker()
 			b.Join(0, w, &JoinRequest{Type: []byte("t")})
 			for i := range size(30_000) {
-				submit(b, p, i, func(s *Submission) { s.Groups = [][]byte{long(i)} })
+				submit(b, p, i, func(s *Submission) { s.Groups = [][]byte{longName(i)} })
 				b.Respond(0, w, nil, []byte("1"), false)
 			}
 		}},
@@ -140,7 +140,7 @@ func TestMemoryMatchesHeap(t *testing.T) {
 		}},
 		{"long names of types", func(b *Broker) {
 			for i := range size(20_000) {
-				if _, err := b.Limit(0, long(i), TypeLimits{Concurrency: 1}); err != nil {
+				if _, err := b.Limit(0, longName(i), TypeLimits{Concurrency: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -188,11 +188,11 @@ func TestMemoryMatchesHeap(t *testing.T) {
 			b := New(Config{Retries: 0, DeadLetters: 1 << 20, DeadBytes: 1 << 40, DeadAge: 1 << 60, MaxUnusedTypes: 1 << 20})
 			c.fill(b)
 			b.Tick(0)
-			took := heapInUse() - before
+			heapGrowth := heapInUse() - before
 			m := b.Memory()
-			t.Logf("the heap has %d bytes, Memory reports %.2f of them", took, float64(m.Total())/float64(took))
-			if total := m.Total(); float64(total) < 0.8*float64(took) || float64(total) > 1.2*float64(took) {
-				t.Errorf("the heap has %d bytes, Memory reports %d (%.2f): %+v", took, total, float64(total)/float64(took), m)
+			t.Logf("the heap has %d bytes, Memory reports %.2f of them", heapGrowth, float64(m.Total())/float64(heapGrowth))
+			if total := m.Total(); float64(total) < 0.8*float64(heapGrowth) || float64(total) > 1.2*float64(heapGrowth) {
+				t.Errorf("the heap has %d bytes, Memory reports %d (%.2f): %+v", heapGrowth, total, float64(total)/float64(heapGrowth), m)
 			}
 			runtime.KeepAlive(b)
 		})

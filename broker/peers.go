@@ -130,8 +130,8 @@ func (b *Broker) peer(p Peer) peer {
 }
 
 func (b *Broker) peerAt(slot int) (entry peer) {
-	if all := b.peers.All(); slot < len(all) && all[slot] != nil {
-		entry = *all[slot]
+	if peers := b.peers.All(); slot < len(peers) && peers[slot] != nil {
+		entry = *peers[slot]
 	}
 	return entry
 }

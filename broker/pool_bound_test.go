@@ -21,12 +21,12 @@ func TestPoolBytesAreBounded(t *testing.T) {
 	}
 	before := heapInUse()
 	var workers []Peer
-	refused := 0
+	refusals := 0
 	for i := range 20 {
 		w := b.AddWorker()
 		workers = append(workers, w)
 		if effects := join(w, i); effects[0].Op == OpRefuse {
-			if refused++; effects[0].Code != Overloaded || effects[0].Reason.Why != WhyTooManyPoolBytes {
+			if refusals++; effects[0].Code != Overloaded || effects[0].Reason.Why != WhyTooManyPoolBytes {
 				t.Fatalf("a join is refused with %v: %+v", effects[0].Code, effects[0].Reason)
 			}
 			if p := b.worker(w).pool; p != nil {
@@ -34,23 +34,23 @@ func TestPoolBytesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if refused == 0 || refused == 20 {
-		t.Fatalf("%d of 20 joins were refused", refused)
+	if refusals == 0 || refusals == 20 {
+		t.Fatalf("%d of 20 joins were refused", refusals)
 	}
-	if took := heapInUse() - before; took > limit/8*5/4 {
-		t.Errorf("sets of types hold %d bytes, their share is %d", took, limit/8)
+	if heapGrowth := heapInUse() - before; heapGrowth > limit/8*5/4 {
+		t.Errorf("sets of types hold %d bytes, their share is %d", heapGrowth, limit/8)
 	}
-	if _, held := b.Usage(); held < b.poolBytes || b.Memory().Pools < b.poolBytes || b.poolBytes == 0 {
-		t.Errorf("pools take %d bytes, %d count in all, Memory reports %d", b.poolBytes, held, b.Memory().Pools)
+	if _, countedBytes := b.Usage(); countedBytes < b.poolBytes || b.Memory().Pools < b.poolBytes || b.poolBytes == 0 {
+		t.Errorf("pools take %d bytes, %d count in all, Memory reports %d", b.poolBytes, countedBytes, b.Memory().Pools)
 	}
-	was := b.poolBytes
+	savedBytes := b.poolBytes
 	// One more worker with an equal set costs no memory. A worker whose join is refused serves
 	// the types that it served before.
-	if effects := join(b.AddWorker(), 0); effects[0].Op != OpOK || b.poolBytes != was {
-		t.Errorf("an equal set: %v, %d bytes more", effects[0].Op, b.poolBytes-was)
+	if effects := join(b.AddWorker(), 0); effects[0].Op != OpOK || b.poolBytes != savedBytes {
+		t.Errorf("an equal set: %v, %d bytes more", effects[0].Op, b.poolBytes-savedBytes)
 	}
 	p := b.worker(workers[0]).pool
-	if effects := join(workers[0], 99); effects[0].Op != OpRefuse || b.worker(workers[0]).pool != p || b.poolBytes != was {
+	if effects := join(workers[0], 99); effects[0].Op != OpRefuse || b.worker(workers[0]).pool != p || b.poolBytes != savedBytes {
 		t.Errorf("a refused join changes something: %v", effects[0].Op)
 	}
 	for i := range b.peers.All() {

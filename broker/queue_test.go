@@ -89,7 +89,7 @@ func (x *queueTwin) check() {
 // TestQueueAgainstSort pushes jobs in order and out of order, with few and with many
 // priorities, pulls the best job and others, and compares the queue with a sorted slice.
 func TestQueueAgainstSort(t *testing.T) {
-	spilled, laned := 0, 0
+	spilledJobs, laneJobs := 0, 0
 	for seed := range repeats(200) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		x := newQueueTwin(t)
@@ -100,7 +100,7 @@ func TestQueueAgainstSort(t *testing.T) {
 			}
 			return int64(r.IntN(span) - span/2)
 		}
-		var back []queuedJob
+		var takenJobs []queuedJob
 		grow := 45 + r.IntN(30)
 		for range 1200 {
 			switch n := r.IntN(100); {
@@ -110,14 +110,14 @@ func TestQueueAgainstSort(t *testing.T) {
 				// Take the best job, as a hand-out does. Some of these jobs come back later.
 				e := x.pullJob(0)
 				if r.IntN(3) == 0 {
-					back = append(back, e)
+					takenJobs = append(takenJobs, e)
 				}
 			case n < 90:
 				x.pullJob(r.IntN(len(x.want)))
-			case len(back) > 0:
-				i := r.IntN(len(back))
-				x.push(back[i].priority, back[i].seq)
-				back = slices.Delete(back, i, i+1)
+			case len(takenJobs) > 0:
+				i := r.IntN(len(takenJobs))
+				x.push(takenJobs[i].priority, takenJobs[i].seq)
+				takenJobs = slices.Delete(takenJobs, i, i+1)
 			}
 			x.check()
 		}
@@ -128,11 +128,11 @@ func TestQueueAgainstSort(t *testing.T) {
 		if len(x.queue.lanes) != 0 || x.queue.hasSpilled() {
 			t.Fatalf("seed %d: an empty queue has %d lanes and some spilled", seed, len(x.queue.lanes))
 		}
-		spilled += x.spilledCount
-		laned += x.laneCount
+		spilledJobs += x.spilledCount
+		laneJobs += x.laneCount
 	}
-	if spilled < 500 || laned < 500 {
-		t.Errorf("%d jobs were spilled, %d in lanes: one of the ways is hardly tried", spilled, laned)
+	if spilledJobs < 500 || laneJobs < 500 {
+		t.Errorf("%d jobs were spilled, %d in lanes: one of the ways is hardly tried", spilledJobs, laneJobs)
 	}
 }
 

@@ -121,9 +121,9 @@ func (b *Broker) typeExceedsLimit(jt *jobType) bool {
 }
 
 // hasNoRoomForTypes reports whether the limit forbids this number of further types in use.
-func (b *Broker) hasNoRoomForTypes(added int) bool {
+func (b *Broker) hasNoRoomForTypes(newTypes int) bool {
 	c := b.cfg.MaxTypes
-	return c > 0 && added > 0 && b.TypesInUse()+added > c
+	return c > 0 && newTypes > 0 && b.TypesInUse()+newTypes > c
 }
 
 // TypesInUse returns how many types count against MaxTypes.

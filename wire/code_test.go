@@ -13,19 +13,19 @@ func TestCodesMatchGolden(t *testing.T) {
 		NamesJob bool `json:"names_job"`
 		EndsJob  bool `json:"ends_job"`
 	}
-	reaches := map[wire.ConnEffect]string{wire.StaysOpen: "reply", wire.Closes: "close", wire.MayClose: "either"}
+	effectNames := map[wire.ConnEffect]string{wire.StaysOpen: "reply", wire.Closes: "close", wire.MayClose: "either"}
 	rows := loadGolden[row](t, "codes.json")
 	codes := wire.Codes()
 	if len(rows) != len(codes) {
 		t.Fatalf("%d codes, the golden table has %d", len(codes), len(rows))
 	}
 	for i, code := range codes {
-		got := row{code.String(), reaches[code.ConnEffect()], code.NamesJob(), code.EndsJob()}
+		got := row{code.String(), effectNames[code.ConnEffect()], code.NamesJob(), code.EndsJob()}
 		if got != rows[i] {
 			t.Errorf("code %d is %+v, the golden table says %+v", code, got, rows[i])
 		}
-		if back, ok := wire.ParseCode(code.String()); back != code || !ok {
-			t.Errorf("%v parses to %v, %v", code, back, ok)
+		if parsedCode, ok := wire.ParseCode(code.String()); parsedCode != code || !ok {
+			t.Errorf("%v parses to %v, %v", code, parsedCode, ok)
 		}
 	}
 }

@@ -73,8 +73,8 @@ func TestSeveralEscapedNamesStayValid(t *testing.T) {
 		if err := d.Decode(payload, wire.SubmitPort, false, &r); err != nil {
 			t.Fatal(err)
 		}
-		as := strings.Repeat("a", 1000)
-		if string(r.ID) != "i"+as || string(r.Type) != "t"+as {
+		suffix := strings.Repeat("a", 1000)
+		if string(r.ID) != "i"+suffix || string(r.Type) != "t"+suffix {
 			t.Fatalf("id %.20q, type %.20q", r.ID, r.Type)
 		}
 	}
@@ -156,8 +156,8 @@ func TestVerbsBelongToPorts(t *testing.T) {
 // repetitions is refused.
 func TestRepeatedTypesAreBounded(t *testing.T) {
 	for _, c := range []struct {
-		different, count int
-		want             string
+		distinctCount, count int
+		want                 string
 	}{
 		{wire.MaxTypes, wire.MaxTypes, ""},
 		{1, 10 * wire.MaxTypes, ""},
@@ -169,18 +169,18 @@ func TestRepeatedTypesAreBounded(t *testing.T) {
 	} {
 		frame := []byte(`{"action":"join","types":["0"`)
 		for i := 1; i < c.count; i++ {
-			frame = fmt.Appendf(frame, `, "%d"`, i%c.different)
+			frame = fmt.Appendf(frame, `, "%d"`, i%c.distinctCount)
 		}
 		var d wire.Decoder
 		var r wire.Request
 		err := d.Decode(append(frame, "]}"...), wire.WorkerPort, false, &r)
 		switch {
 		case c.want == "" && err != nil:
-			t.Errorf("%d names, %d different: %v", c.count, c.different, err)
-		case c.want == "" && len(r.Types) != c.different:
-			t.Errorf("%d names, %d different: %d are told", c.count, c.different, len(r.Types))
+			t.Errorf("%d names, %d different: %v", c.count, c.distinctCount, err)
+		case c.want == "" && len(r.Types) != c.distinctCount:
+			t.Errorf("%d names, %d different: %d are told", c.count, c.distinctCount, len(r.Types))
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%d names, %d different: %v, want %q", c.count, c.different, err, c.want)
+			t.Errorf("%d names, %d different: %v, want %q", c.count, c.distinctCount, err, c.want)
 		}
 	}
 }

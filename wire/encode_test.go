@@ -68,21 +68,21 @@ func TestEncodersAppend(t *testing.T) {
 		"ping2":   wire.AppendPingRequest,
 	}
 	for name, encode := range encoders {
-		single := encode(nil)
-		if payload, used, err := wire.SplitFrame(single, 1000); err != nil || used != len(single) || !json.Valid(payload) {
-			t.Errorf("%s: %q splits into %q, %v", name, single, payload, err)
+		firstFrame := encode(nil)
+		if payload, used, err := wire.SplitFrame(firstFrame, 1000); err != nil || used != len(firstFrame) || !json.Valid(payload) {
+			t.Errorf("%s: %q splits into %q, %v", name, firstFrame, payload, err)
 		}
-		roomy := make([]byte, 3, 512)
-		copy(roomy, "abc")
-		appended := encode(roomy)
-		if string(appended) != "abc"+string(single) {
+		bigBuffer := make([]byte, 3, 512)
+		copy(bigBuffer, "abc")
+		appended := encode(bigBuffer)
+		if string(appended) != "abc"+string(firstFrame) {
 			t.Errorf("%s behind others: %q", name, appended)
 		}
-		if &appended[0] != &roomy[0] {
+		if &appended[0] != &bigBuffer[0] {
 			t.Errorf("%s left a buffer that had room", name)
 		}
 		noRoom := encode([]byte("abc")[:3:3])
-		if string(noRoom) != "abc"+string(single) {
+		if string(noRoom) != "abc"+string(firstFrame) {
 			t.Errorf("%s behind others, growing: %q", name, noRoom)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestInvalidRepliesAreErrors(t *testing.T) {
-	for payload, say := range map[string]string{
+	for payload, message := range map[string]string{
 		`{"ok":"true"}`:                                     "ok must be true",
 		`{"ok":false}`:                                      "ok must be true",
 		`{"ok":1,"id":"a"}`:                                 "ok must be true",
@@ -40,8 +40,8 @@ func TestInvalidRepliesAreErrors(t *testing.T) {
 		var d wire.ClientDecoder
 		var ev wire.Event
 		err := d.Decode([]byte(payload), &ev)
-		if err == nil || !strings.Contains(err.Error(), say) || errors.Is(err, wire.ErrUnknownFrame) {
-			t.Errorf("%.60s: %v, want %q in it", payload, err, say)
+		if err == nil || !strings.Contains(err.Error(), message) || errors.Is(err, wire.ErrUnknownFrame) {
+			t.Errorf("%.60s: %v, want %q in it", payload, err, message)
 		}
 		if err != nil && len(err.Error()) > 300 {
 			t.Errorf("%.60s: error of %d bytes", payload, len(err.Error()))

@@ -223,9 +223,9 @@ func (f *fieldReader) readPriority(req *Request) (int64, *Error) {
 }
 
 // readOptionalInteger reads an optional integer from 0 to max.
-func (f *fieldReader) readOptionalInteger(key Key, max, absent int64, req *Request) (int64, *Error) {
+func (f *fieldReader) readOptionalInteger(key Key, max, fallback int64, req *Request) (int64, *Error) {
 	if !f.isSet(key) {
-		return absent, nil
+		return fallback, nil
 	}
 	return f.readInteger(key, 0, max, req)
 }

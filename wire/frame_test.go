@@ -141,13 +141,13 @@ func TestGoldenStreamsMayBeCutAnywhere(t *testing.T) {
 func TestReusedDecoderReadsLikeNew(t *testing.T) {
 	for _, port := range []wire.Port{wire.SubmitPort, wire.WorkerPort} {
 		_, frames, _ := goldenStreamOf(t, port)
-		reused := wire.Decoder{DefaultType: "default"}
+		reusedDecoder := wire.Decoder{DefaultType: "default"}
 		for i := range frames {
 			for _, c := range []goldenCase{frames[i], frames[len(frames)-1-i]} {
-				fresh := wire.Decoder{DefaultType: "default"}
+				newDecoder := wire.Decoder{DefaultType: "default"}
 				var r1, r2 wire.Request
-				err1 := reused.Decode(c.payload(t), port, c.Named, &r1)
-				err2 := fresh.Decode(c.payload(t), port, c.Named, &r2)
+				err1 := reusedDecoder.Decode(c.payload(t), port, c.Named, &r1)
+				err2 := newDecoder.Decode(c.payload(t), port, c.Named, &r2)
 				if (err1 == nil) != (err2 == nil) || err1 != nil && err1.Error() != err2.Error() {
 					t.Fatalf("%s: %v, with a fresh decoder %v", c.Name, err1, err2)
 				}

@@ -37,8 +37,8 @@ func FuzzDecodeEncode(f *testing.F) {
 		}
 		d := wire.Decoder{DefaultType: "default"}
 		var r wire.Request
-		if refused := d.Decode(payload, port, withID, &r); refused != nil {
-			checkRefusal(t, refused)
+		if refusal := d.Decode(payload, port, withID, &r); refusal != nil {
+			checkRefusal(t, refusal)
 		} else {
 			checkReadFields(t, payload, &r)
 			checkRequestRoundTrip(t, &r, port, withID)
@@ -48,17 +48,17 @@ func FuzzDecodeEncode(f *testing.F) {
 }
 
 // checkRefusal sends an error as the broker does and reads it as a client does.
-func checkRefusal(t *testing.T, refused *wire.Error) {
+func checkRefusal(t *testing.T, refusal *wire.Error) {
 	t.Helper()
-	checkReason(t, refused.Reason)
+	checkReason(t, refusal.Reason)
 	var c wire.ClientDecoder
 	var ev wire.Event
-	frame := wire.AppendError(nil, refused.Code, refused.Reason, refused.ID)
+	frame := wire.AppendError(nil, refusal.Code, refusal.Reason, refusal.ID)
 	if err := c.Decode(frame[wire.HeaderLen:], &ev); err != nil {
-		t.Fatalf("%v is sent as %q: %v", refused, frame, err)
+		t.Fatalf("%v is sent as %q: %v", refusal, frame, err)
 	}
-	if ev.Code != refused.Code.String() || ev.Reason != refused.Reason || !bytes.Equal(ev.ID, refused.ID) {
-		t.Fatalf("%v, id %q, arrives as %+v", refused, refused.ID, ev)
+	if ev.Code != refusal.Code.String() || ev.Reason != refusal.Reason || !bytes.Equal(ev.ID, refusal.ID) {
+		t.Fatalf("%v, id %q, arrives as %+v", refusal, refusal.ID, ev)
 	}
 }
 
@@ -111,9 +111,9 @@ func checkEventRoundTrip(t *testing.T, payload []byte) {
 			delete(want, "id") // a reply to hello has no id
 		}
 	}
-	var again wire.ClientDecoder
+	var secondDecoder wire.ClientDecoder
 	frame := encodeEvent(t, &first)
-	if err := again.Decode(frame[wire.HeaderLen:], &second); err != nil {
+	if err := secondDecoder.Decode(frame[wire.HeaderLen:], &second); err != nil {
 		t.Fatalf("%q is encoded as %q: %v", payload, frame, err)
 	}
 	got, err1 := json.Marshal(eventMeaning(&second))
@@ -144,15 +144,15 @@ func FuzzSplit(f *testing.F) {
 		if pieces.String() != complete.String() {
 			t.Fatalf("in pieces %v\nwhole %v", &pieces, &complete)
 		}
-		var back []byte
+		var joined []byte
 		for _, payload := range complete.payloads {
 			if len(payload) > int(max) {
 				t.Fatalf("a frame of %d bytes, at most %d", len(payload), max)
 			}
-			back = append(back, frame(payload)...)
+			joined = append(joined, frame(payload)...)
 		}
-		if back = append(back, complete.buf...); !bytes.Equal(back, stream) {
-			t.Fatalf("the frames of %q make %q", stream, back)
+		if joined = append(joined, complete.buf...); !bytes.Equal(joined, stream) {
+			t.Fatalf("the frames of %q make %q", stream, joined)
 		}
 	})
 }
@@ -192,8 +192,8 @@ func FuzzCanonical(f *testing.F) {
 		}
 		var d wire.Decoder
 		var r wire.Request
-		if refused := d.Decode([]byte(`{"action":"cancel","id":`+string(spelled)+`}`), wire.SubmitPort, false, &r); refused != nil {
-			t.Fatalf("%s: %v", spelled, refused)
+		if refusal := d.Decode([]byte(`{"action":"cancel","id":`+string(spelled)+`}`), wire.SubmitPort, false, &r); refusal != nil {
+			t.Fatalf("%s: %v", spelled, refusal)
 		}
 		if !bytes.Equal(r.ID, canonical) || !utf8.Valid(r.ID) {
 			t.Fatalf("%s is %q, want %q", spelled, r.ID, canonical)

@@ -389,11 +389,11 @@ func checkRequestRoundTrip(t testing.TB, r *wire.Request, port wire.Port, withID
 		t.Fatalf("encoded %q is not json", payload)
 	}
 	var d wire.Decoder // it has no default type, so the encoder must have written the type
-	var again wire.Request
-	if err := d.Decode(payload, port, withID, &again); err != nil {
+	var secondReq wire.Request
+	if err := d.Decode(payload, port, withID, &secondReq); err != nil {
 		t.Fatalf("%s decodes to %v", payload, err)
 	}
-	first, second := requestMeaning(r), requestMeaning(&again)
+	first, second := requestMeaning(r), requestMeaning(&secondReq)
 	g, _ := json.Marshal(second)
 	w, _ := json.Marshal(first)
 	if string(g) != string(w) {
@@ -410,16 +410,16 @@ func TestGoldenStreams(t *testing.T) {
 			}
 			rest := data
 			for i := 0; ; i++ {
-				payload, used, refused := wire.SplitFrame(rest, c.MaxFrame)
-				if refused != nil {
+				payload, used, refusal := wire.SplitFrame(rest, c.MaxFrame)
+				if refusal != nil {
 					if c.Error == nil {
-						t.Fatal(refused)
+						t.Fatal(refusal)
 					}
-					checkError(t, refused, c.Error)
+					checkError(t, refusal, c.Error)
 				}
-				if refused != nil || used == 0 {
-					if (refused != nil) != (c.Error != nil) || i != len(c.Payloads) || len(rest) != c.Rest {
-						t.Fatalf("error %v after %d frames, %d bytes left", refused, i, len(rest))
+				if refusal != nil || used == 0 {
+					if (refusal != nil) != (c.Error != nil) || i != len(c.Payloads) || len(rest) != c.Rest {
+						t.Fatalf("error %v after %d frames, %d bytes left", refusal, i, len(rest))
 					}
 					return
 				}

@@ -23,8 +23,8 @@ func TestCanonicalEscapesName(t *testing.T) {
 		if !utf8.ValidString(c.value) {
 			continue
 		}
-		if back := wire.Value([]byte(c.canonical)); back != c.value {
-			t.Errorf("%q has the value %q, want %q", c.canonical, back, c.value)
+		if value := wire.Value([]byte(c.canonical)); value != c.value {
+			t.Errorf("%q has the value %q, want %q", c.canonical, value, c.value)
 		}
 	}
 }
@@ -32,7 +32,7 @@ func TestCanonicalEscapesName(t *testing.T) {
 // TestSpellingsHaveOneCanonicalForm: all spellings of an id must decode to the same bytes.
 func TestSpellingsHaveOneCanonicalForm(t *testing.T) {
 	value := "a\"\\/\b\f\n\r\t\x00é漢😀z"
-	plain, err := json.Marshal(value)
+	encodedName, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestSpellingsHaveOneCanonicalForm(t *testing.T) {
 		fmt.Fprintf(&upper, `\u%04X\u%04X`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 	}
 	want := wire.Canonical(nil, value)
-	for _, spelled := range []string{string(plain[1 : len(plain)-1]), escaped.String(), upper.String(), string(want), `a\"\\\/\b\f\n\r\t\u0000é\u6f22😀\u007a`} {
+	for _, spelled := range []string{string(encodedName[1 : len(encodedName)-1]), escaped.String(), upper.String(), string(want), `a\"\\\/\b\f\n\r\t\u0000é\u6f22😀\u007a`} {
 		var d wire.Decoder
 		var r wire.Request
 		payload := fmt.Appendf(nil, `{"action":"submit","id":"%s","type":"%s","body":1}`, spelled, spelled)
@@ -78,9 +78,9 @@ func TestCheckNameMatchesDecoder(t *testing.T) {
 		}
 		var d wire.Decoder
 		var r wire.Request
-		refused := d.Decode(wire.AppendCancelRequest(nil, wire.Canonical(nil, value))[wire.HeaderLen:], wire.SubmitPort, false, &r)
-		if (refused == nil) != (err == nil) {
-			t.Errorf("%.20q: %v, but the decoder says %v", value, err, refused)
+		refusal := d.Decode(wire.AppendCancelRequest(nil, wire.Canonical(nil, value))[wire.HeaderLen:], wire.SubmitPort, false, &r)
+		if (refusal == nil) != (err == nil) {
+			t.Errorf("%.20q: %v, but the decoder says %v", value, err, refusal)
 		}
 	}
 }

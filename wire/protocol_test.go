@@ -134,10 +134,10 @@ func TestProtocolErrorTableMatchesCodes(t *testing.T) {
 	if len(rows) != len(wire.Codes()) {
 		t.Fatalf("%d rows for %d codes", len(rows), len(wire.Codes()))
 	}
-	reaches := map[wire.ConnEffect]string{wire.StaysOpen: "stays", wire.MayClose: "may close", wire.Closes: "closes"}
+	effectNames := map[wire.ConnEffect]string{wire.StaysOpen: "stays", wire.MayClose: "may close", wire.Closes: "closes"}
 	for i, code := range wire.Codes() {
-		if rows[i][1] != code.String() || rows[i][2] != reaches[code.ConnEffect()] {
-			t.Errorf("row %d is %v, want %v, %s", i+1, rows[i][1:], code, reaches[code.ConnEffect()])
+		if rows[i][1] != code.String() || rows[i][2] != effectNames[code.ConnEffect()] {
+			t.Errorf("row %d is %v, want %v, %s", i+1, rows[i][1:], code, effectNames[code.ConnEffect()])
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // depthOf returns how deep a valid JSON text is nested.
 func depthOf(text []byte) int {
-	depth, deepest, quoted := 0, 0, false
+	depth, maxDepth, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case quoted && c == '\\':
@@ -24,12 +24,12 @@ func depthOf(text []byte) int {
 		case quoted:
 		case c == '{' || c == '[':
 			depth++
-			deepest = max(deepest, depth)
+			maxDepth = max(maxDepth, depth)
 		case c == '}' || c == ']':
 			depth--
 		}
 	}
-	return deepest
+	return maxDepth
 }
 
 // knownKeys are all keys that the scanner may know.

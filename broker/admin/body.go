@@ -46,11 +46,11 @@ func parseObject(data []byte, keys ...string) (body, error) {
 	}
 	for key, v := range b {
 		if !slices.Contains(keys, key) {
-			allowed := "no keys"
+			keyList := "no keys"
 			if len(keys) > 0 {
-				allowed = strings.Join(keys, ", ")
+				keyList = strings.Join(keys, ", ")
 			}
-			return nil, apiError(http.StatusBadRequest, "invalid_body", "the body has the unknown key %.64q; this path takes %s", key, allowed)
+			return nil, apiError(http.StatusBadRequest, "invalid_body", "the body has the unknown key %.64q; this path takes %s", key, keyList)
 		}
 		if string(v) == "null" && key != "body" {
 			delete(b, key)

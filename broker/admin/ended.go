@@ -123,10 +123,10 @@ func (a *API) findEnded(r *http.Request, id []byte) (ended broker.EndedInfo, t t
 // forgottenError returns the error that no job has this id. The error says how far back the history
 // reaches.
 func (a *API) forgottenError(id []byte) error {
-	var back time.Duration
+	var span time.Duration
 	var complete bool
-	a.srv.Hub().View(func(core *broker.Broker, now int64) { back, complete = core.HistorySpan(now) })
-	reach := fmt.Sprintf("the history reaches back %v (--history %.4gMiB)", back.Round(time.Second), float64(a.srv.Options().History)/(1<<20))
+	a.srv.Hub().View(func(core *broker.Broker, now int64) { span, complete = core.HistorySpan(now) })
+	reach := fmt.Sprintf("the history reaches back %v (--history %.4gMiB)", span.Round(time.Second), float64(a.srv.Options().History)/(1<<20))
 	switch {
 	case a.srv.Options().History == 0:
 		reach = "the history is off (--history 0)"

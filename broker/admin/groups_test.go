@@ -312,10 +312,10 @@ func TestOperatorsOverrideFile(t *testing.T) {
 
 	// Invalid input changes nothing.
 	w.call("PUT", "/v1/types/t", `{"fair":true}`, 200)
-	bad := file(3, nil)
-	bad.Groups["c"] = broker.Rule{Concurrency: -5}
-	bad.Types = map[string]settings.TypeSettings{"new": {Fair: true}}
-	if err := w.srv.Limits().Load(bad); err == nil {
+	badFile := file(3, nil)
+	badFile.Groups["c"] = broker.Rule{Concurrency: -5}
+	badFile.Types = map[string]settings.TypeSettings{"new": {Fair: true}}
+	if err := w.srv.Limits().Load(badFile); err == nil {
 		t.Error("a rule that cannot be is loaded")
 	}
 	for _, name := range []string{"a", "b", "c"} {

@@ -176,19 +176,19 @@ func (w *world) httpStatus(path string) int {
 func TestOutcomeIsKeptForGoneClient(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
-	gone := make(chan error, 1)
+	callErr := make(chan error, 1)
 	go func() {
 		r, _ := http.NewRequestWithContext(ctx, "POST", w.url+"/v1/jobs?wait=10m", strings.NewReader(`{"type":"t","id":"a","body":1}`))
 		r.Header.Set("Content-Type", "application/json")
 		_, err := http.DefaultClient.Do(r)
-		gone <- err
+		callErr <- err
 	}()
 	eventually(t, "the job is there", func() bool { return w.httpStatus("/v1/jobs/a") == 200 })
 	if x := w.call("GET", "/v1/submitters?type=t", "", 200)["items"].([]any); len(x) != 1 || !strings.HasPrefix(x[0].(map[string]any)["client"].(string), "http ") {
 		t.Errorf("submitters: %v", x)
 	}
 	cancel()
-	if err := <-gone; !errors.Is(err, context.Canceled) {
+	if err := <-callErr; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	eventually(t, "its submitter is gone", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["submitter"] == nil })
@@ -229,7 +229,7 @@ func TestWaitingClientStaysConnected(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	release := make(chan struct{})
 	w.addWorker("t", release)
-	answered := make(chan error, 1)
+	callErr := make(chan error, 1)
 	client := func() *http.Client {
 		tr := &http.Transport{}
 		t.Cleanup(tr.CloseIdleConnections)
@@ -240,7 +240,7 @@ func TestWaitingClientStaysConnected(t *testing.T) {
 		if err == nil {
 			resp.Body.Close()
 		}
-		answered <- err
+		callErr <- err
 	}()
 	eventually(t, "it waits", func() bool { return w.httpStatus("/v1/jobs/waits") == 200 })
 	for range 8 {
@@ -252,7 +252,7 @@ func TestWaitingClientStaysConnected(t *testing.T) {
 		resp.Body.Close()
 	}
 	close(release)
-	if err := <-answered; err != nil {
+	if err := <-callErr; err != nil {
 		t.Error(err)
 	}
 }
@@ -339,12 +339,12 @@ func TestScopesAllowTheirRequests(t *testing.T) {
 // refused.
 func TestForeignPageIsRefused(t *testing.T) {
 	w := start(t, nil)
-	foreign := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode"}
-	if x := w.call("GET", "/v1/groups", "", 403, append(foreign, "no-cors")...); x["error"] != "forbidden_origin" {
+	foreignHeaders := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode"}
+	if x := w.call("GET", "/v1/groups", "", 403, append(foreignHeaders, "no-cors")...); x["error"] != "forbidden_origin" {
 		t.Errorf("told: %v", x)
 	}
-	w.call("GET", "/v1/groups", "", 200, append(foreign, "navigate")...) // a link
-	w.call("GET", "/v1/groups", "", 403, append(foreign, "navigate", "Sec-Fetch-Dest", "iframe")...)
+	w.call("GET", "/v1/groups", "", 200, append(foreignHeaders, "navigate")...) // a link
+	w.call("GET", "/v1/groups", "", 403, append(foreignHeaders, "navigate", "Sec-Fetch-Dest", "iframe")...)
 	w.call("GET", "/v1/groups", "", 200, "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors")
 }
 
@@ -462,7 +462,7 @@ func TestBurstEndsEachJobOnce(t *testing.T) {
 	const clients, perClient = 8, 25
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	var answered, left atomic.Int64
+	var answers, leavers atomic.Int64
 	var wg, readers sync.WaitGroup
 	done := make(chan struct{})
 	for _, path := range []string{"/v1/jobs?limit=7", "/v1/submitters?type=t", "/v1/workers"} {
@@ -498,9 +498,9 @@ func TestBurstEndsEachJobOnce(t *testing.T) {
 					}
 				}
 				if cancel(); err == nil {
-					answered.Add(1)
+					answers.Add(1)
 				} else {
-					left.Add(1)
+					leavers.Add(1)
 				}
 			}
 		})
@@ -512,12 +512,12 @@ func TestBurstEndsEachJobOnce(t *testing.T) {
 	eventually(t, "all have gone", func() bool { return len(w.call("GET", "/v1/submitters", "", 200)["items"].([]any)) == 0 })
 	s := w.call("GET", "/v1/status", "", 200)
 	l := s["ledger"].(map[string]any)
-	if l["submitted"] != l["answered"] || s["imbalance"] != 0.0 || l["submitted"].(float64) < float64(answered.Load()) {
-		t.Errorf("seed %d: the ledger: %v, %d answers came", seed, l, answered.Load())
+	if l["submitted"] != l["answered"] || s["imbalance"] != 0.0 || l["submitted"].(float64) < float64(answers.Load()) {
+		t.Errorf("seed %d: the ledger: %v, %d answers came", seed, l, answers.Load())
 	}
 	_, f := scrape(t, w)
 	kept := int(metricSum(f, "gloom_kept_outcomes"))
-	if missing := int(l["submitted"].(float64)) - int(answered.Load()) - kept; missing > int(left.Load()) || kept > int(left.Load()) {
-		t.Errorf("seed %d: %d answers came, %d are kept, of %v jobs; %d went away", seed, answered.Load(), kept, l["submitted"], left.Load())
+	if missingAnswers := int(l["submitted"].(float64)) - int(answers.Load()) - kept; missingAnswers > int(leavers.Load()) || kept > int(leavers.Load()) {
+		t.Errorf("seed %d: %d answers came, %d are kept, of %v jobs; %d went away", seed, answers.Load(), kept, l["submitted"], leavers.Load())
 	}
 }

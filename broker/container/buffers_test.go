@@ -15,7 +15,7 @@ func TestBuffersAreReusedAndCounted(t *testing.T) {
 		if kept := n <= MaxBuffer; kept != (x.HeldBytes == cap(b)) {
 			t.Fatalf("%d bytes are held after a buffer of %d", x.HeldBytes, cap(b))
 		}
-		if again := x.Get(n); n <= MaxBuffer && &again[:1][0] != &b[:1][0] || x.HeldBytes != 0 {
+		if nextBuffer := x.Get(n); n <= MaxBuffer && &nextBuffer[:1][0] != &b[:1][0] || x.HeldBytes != 0 {
 			t.Fatalf("Get(%d) did not find what was put; %d bytes are held", n, x.HeldBytes)
 		}
 	}
@@ -34,9 +34,9 @@ func TestBuffersAreReusedAndCounted(t *testing.T) {
 	if x.Trim(); x.HeldBytes != MaxBuffer {
 		t.Errorf("%d bytes are held after a trim, want %d", x.HeldBytes, MaxBuffer)
 	}
-	var none *Buffers
-	none.Put(none.Get(5000))
-	if none.Trim(); cap(none.Get(7)) != 7 {
+	var nilBuffers *Buffers
+	nilBuffers.Put(nilBuffers.Get(5000))
+	if nilBuffers.Trim(); cap(nilBuffers.Get(7)) != 7 {
 		t.Errorf("no buffers gave more than was asked for")
 	}
 }

@@ -64,15 +64,15 @@ func TestIndexAgainstMap(t *testing.T) {
 		}
 		return tags
 	}
-	last, around := withHome(segmentSlots-1), withHome(segmentSlots-2, segmentSlots-1, 0, 1)
+	atEnd, wrapping := withHome(segmentSlots-1), withHome(segmentSlots-2, segmentSlots-1, 0, 1)
 	hashes := map[string]func(id string) uint64{
 		"spread":          sum,
 		"one segment":     func(id string) uint64 { return sum(id) >> 10 },
 		"one hash":        func(string) uint64 { return 42 },
 		"one tag":         func(id string) uint64 { return sum(id) & 0xffffffff },
 		"few tags":        func(id string) uint64 { return sum(id) % 7 << 61 },
-		"last slot":       func(id string) uint64 { return last[sum(id)%uint64(len(last))] << 32 },
-		"around the end":  func(id string) uint64 { return around[sum(id)%uint64(len(around))] << 32 },
+		"last slot":       func(id string) uint64 { return atEnd[sum(id)%uint64(len(atEnd))] << 32 },
+		"around the end":  func(id string) uint64 { return wrapping[sum(id)%uint64(len(wrapping))] << 32 },
 		"all bits chosen": func(id string) uint64 { return sum(id) % 4 << 32 },
 	}
 	for name, hash := range hashes {
@@ -88,7 +88,7 @@ func TestIndexAgainstMap(t *testing.T) {
 				for step := range n {
 					id := fmt.Sprint("id", r.IntN(n/3))
 					x.check(t, id)
-					old, known := x.records[id]
+					oldRecord, known := x.records[id]
 					switch {
 					case !known && (step < n/2 || r.IntN(3) == 0):
 						rec++
@@ -98,7 +98,7 @@ func TestIndexAgainstMap(t *testing.T) {
 						x.remove(id)
 						x.add(id, rec)
 						// Removing the old record again changes nothing.
-						x.index.Remove(hash(id), old)
+						x.index.Remove(hash(id), oldRecord)
 					case known:
 						x.remove(id)
 					}

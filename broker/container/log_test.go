@@ -11,7 +11,7 @@ import (
 // their positions and in order, and all earlier ones have been dropped.
 func TestLogMatchesSlice(t *testing.T) {
 	type record struct{ number, check int64 }
-	type kept struct {
+	type addedRecord struct {
 		record
 		text []byte
 		pos  int64
@@ -21,7 +21,7 @@ func TestLogMatchesSlice(t *testing.T) {
 		l := Log[record]{Pages: HeapPages{}}
 		limit := int64(1+rnd.IntN(4)) * LogChunk
 		l.Limit(limit)
-		var added []kept
+		var records []addedRecord
 		for number := range int64(3000) {
 			text := bytes.Repeat([]byte(fmt.Sprint(number)), rnd.IntN(200))
 			if rnd.IntN(500) == 0 {
@@ -30,10 +30,10 @@ func TestLogMatchesSlice(t *testing.T) {
 			x, room := l.Add(len(text))
 			*x = record{number, ^number}
 			copy(room, text)
-			if pos := l.Last(); len(added) > 0 && pos <= added[len(added)-1].pos {
-				t.Fatalf("seed %d: position %d after %d", seed, pos, added[len(added)-1].pos)
+			if pos := l.Last(); len(records) > 0 && pos <= records[len(records)-1].pos {
+				t.Fatalf("seed %d: position %d after %d", seed, pos, records[len(records)-1].pos)
 			}
-			added = append(added, kept{record{number, ^number}, text, l.Last()})
+			records = append(records, addedRecord{record{number, ^number}, text, l.Last()})
 			if l.HeldBytes() > limit {
 				t.Fatalf("seed %d: holds %d of %d bytes", seed, l.HeldBytes(), limit)
 			}
@@ -42,19 +42,19 @@ func TestLogMatchesSlice(t *testing.T) {
 				l.Limit(limit)
 			}
 		}
-		pos, n := l.Last(), len(added)
+		pos, n := l.Last(), len(records)
 		for pos != 0 {
 			n--
 			x, text, before := l.At(pos)
-			if pos != added[n].pos || *x != added[n].record || !bytes.Equal(text, added[n].text) {
-				t.Fatalf("seed %d: record %d at %d is %v, want %v at %d", seed, n, pos, *x, added[n].record, added[n].pos)
+			if pos != records[n].pos || *x != records[n].record || !bytes.Equal(text, records[n].text) {
+				t.Fatalf("seed %d: record %d at %d is %v, want %v at %d", seed, n, pos, *x, records[n].record, records[n].pos)
 			}
 			pos = before
 		}
 		for range 200 { // Align rounds any number down to a record's position
 			position := rnd.Int64N(l.Last()+2*LogChunk) - 10
 			want := int64(0)
-			for _, x := range added[n:] {
+			for _, x := range records[n:] {
 				if x.pos <= position {
 					want = x.pos
 				}
@@ -63,16 +63,16 @@ func TestLogMatchesSlice(t *testing.T) {
 				t.Fatalf("seed %d: the record at %d or before it is at %d, want %d", seed, position, got, want)
 			}
 		}
-		if *l.First() != added[n].record {
-			t.Fatalf("seed %d: the first is %v, want %v", seed, *l.First(), added[n].record)
+		if *l.First() != records[n].record {
+			t.Fatalf("seed %d: the first is %v, want %v", seed, *l.First(), records[n].record)
 		}
-		for _, x := range added[:n] {
+		for _, x := range records[:n] {
 			if got, _, _ := l.At(x.pos); got != nil {
 				t.Fatalf("seed %d: record %d is there, the first is %d", seed, x.number, n)
 			}
 		}
-		if held := l.HeldBytes(); int64(len(added)-n)*16 > held || held > limit {
-			t.Fatalf("seed %d: %d records in %d bytes, limit %d", seed, len(added)-n, held, limit)
+		if heldBytes := l.HeldBytes(); int64(len(records)-n)*16 > heldBytes || heldBytes > limit {
+			t.Fatalf("seed %d: %d records in %d bytes, limit %d", seed, len(records)-n, heldBytes, limit)
 		}
 	}
 }

@@ -99,8 +99,8 @@ func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 			x.drop(rec)
 		}
 		x.slabs.FreeEmpty()
-		if pages.held > (1+slabSpare)*slabSize {
-			t.Errorf("seed %d: %d bytes are held without an entry", seed, pages.held)
+		if pages.heldBytes > (1+slabSpare)*slabSize {
+			t.Errorf("seed %d: %d bytes are held without an entry", seed, pages.heldBytes)
 		}
 	}
 }
@@ -117,15 +117,15 @@ func TestSparseSlabsAreCompacted(t *testing.T) {
 		x.places[rec], x.data[rec] = [2]uint32{slab, offset}, data
 		x.slabs.FreeEmpty()
 	}
-	full := pages.held
+	fullBytes := pages.heldBytes
 	for rec := uint32(1); rec <= n; rec++ {
 		if rec%100 != 0 {
 			x.drop(rec)
 			x.slabs.FreeEmpty()
 		}
 	}
-	if limit := slabSlack + 2*int(x.slabs.liveBytes) + (2+slabSpare)*slabSize; pages.held > limit {
-		t.Errorf("%d bytes are held for %d live ones (of %d when full), at most %d", pages.held, x.slabs.liveBytes, full, limit)
+	if limit := slabSlack + 2*int(x.slabs.liveBytes) + (2+slabSpare)*slabSize; pages.heldBytes > limit {
+		t.Errorf("%d bytes are held for %d live ones (of %d when full), at most %d", pages.heldBytes, x.slabs.liveBytes, fullBytes, limit)
 	}
 	for rec := uint32(100); rec <= n; rec += 100 {
 		if !bytes.Equal(x.bytes(rec), data) {

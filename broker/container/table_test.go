@@ -8,18 +8,18 @@ import (
 
 // countingPages counts the memory that it provides, and overwrites it when it is returned.
 type countingPages struct {
-	heap    HeapPages
-	held    int
-	returns int
+	heap      HeapPages
+	heldBytes int
+	returns   int
 }
 
 func (p *countingPages) Get(n int) []byte {
-	p.held += n
+	p.heldBytes += n
 	return p.heap.Get(n)
 }
 
 func (p *countingPages) Put(m []byte) {
-	p.held -= len(m)
+	p.heldBytes -= len(m)
 	p.returns++
 	for i := range m {
 		m[i] = 0xA5
@@ -56,8 +56,8 @@ func TestTableAgainstMap(t *testing.T) {
 			want[n] = *rec
 			live = append(live, n)
 			peak = max(peak, len(live))
-			if limit := (peak/tableChunk + 2) * tableChunk * int(unsafe.Sizeof(record{})); pages.held > limit {
-				t.Fatalf("seed %d: %d bytes are held, there never were more than %d records", seed, pages.held, peak)
+			if limit := (peak/tableChunk + 2) * tableChunk * int(unsafe.Sizeof(record{})); pages.heldBytes > limit {
+				t.Fatalf("seed %d: %d bytes are held, there never were more than %d records", seed, pages.heldBytes, peak)
 			}
 		}
 		put := func() {
@@ -93,8 +93,8 @@ func TestTableAgainstMap(t *testing.T) {
 		for len(live) > 0 {
 			put()
 		}
-		if limit := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.held > limit {
-			t.Errorf("seed %d: an empty table holds %d bytes, at most %d", seed, pages.held, limit)
+		if limit := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.heldBytes > limit {
+			t.Errorf("seed %d: an empty table holds %d bytes, at most %d", seed, pages.heldBytes, limit)
 		}
 		if len(x.chunksWithRoom) > 2*len(x.chunks)+2 {
 			t.Errorf("seed %d: %d chunks are listed as open, of %d", seed, len(x.chunksWithRoom), len(x.chunks))

@@ -201,13 +201,13 @@ func (m *Machine) countFreePlaces(bt *borrowedType, limit int) (n int) {
 		})
 	}
 	borrow.freeSupply = borrow.freeSupply[:0]
-	allowed := m.core.Supply(bt.name, func(set uint32) int { return limit + m.reservedFor(bt, set) }, func(s broker.Supply) bool {
+	supply := m.core.Supply(bt.name, func(set uint32) int { return limit + m.reservedFor(bt, set) }, func(s broker.Supply) bool {
 		s.Places = max(0, s.Places-m.reservedFor(bt, s.Set))
 		borrow.freeSupply = append(borrow.freeSupply, s)
 		n += s.Places
 		return n < limit
 	})
-	return min(n, limit, allowed-bt.reservedPlaces)
+	return min(n, limit, supply-bt.reservedPlaces)
 }
 
 // grantPlaces reserves n of the places that countFreePlaces found for a home.
@@ -437,7 +437,7 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 			}
 			m.borrow.runs[run] = &borrowedRun{peer: p, typ: bt, loanKey: key}
 			p.loans[key] = run
-			p.borrowed++
+			p.borrowedJobs++
 			m.stats.Borrowed++
 			m.stats.TotalBorrowed++
 		}
@@ -485,7 +485,7 @@ func (m *Machine) sendToLender(p *peer, e *broker.Effect) {
 	m.sendLastProgress(run)
 	delete(m.borrow.runs, e.Run)
 	delete(p.loans, run.loanKey)
-	p.borrowed--
+	p.borrowedJobs--
 	m.stats.Borrowed--
 	keepPlace := m.keepsPlace(run.typ, p)
 	var item writer
@@ -583,8 +583,8 @@ func (m *Machine) endBorrowing(p *peer) {
 	}
 	m.stats.LateResults += uint64(len(p.loans)) // their results are discarded
 	p.loans, p.progress = map[loanKey]uint64{}, pendingProgress{}
-	m.stats.Borrowed -= p.borrowed
-	p.borrowed = 0
+	m.stats.Borrowed -= p.borrowedJobs
+	p.borrowedJobs = 0
 	for _, bt := range m.borrow.types {
 		bt.offers = slices.DeleteFunc(bt.offers, func(o *offer) bool {
 			if o.peer == p {

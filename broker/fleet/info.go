@@ -47,7 +47,7 @@ func (m *Machine) Info() Info {
 	for _, p := range m.peersByName {
 		peerInfo := PeerInfo{
 			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.roundTrip), SinceHeartbeat: time.Duration(m.now - p.heardAt),
-			Lent: p.lent, Borrowed: p.borrowed,
+			Lent: p.lentJobs, Borrowed: p.borrowedJobs,
 		}
 		if p.hearsUs {
 			peerInfo.State = "up"
@@ -82,7 +82,7 @@ type lostPeer struct {
 
 // reportLost reports that a broker that was up has gone.
 func (m *Machine) reportLost(p *peer, why string) {
-	if p.draining && p.lent == 0 {
+	if p.draining && p.lentJobs == 0 {
 		m.addEvent(BrokerLeft, p.name, why)
 		return
 	}
@@ -91,7 +91,7 @@ func (m *Machine) reportLost(p *peer, why string) {
 		return
 	}
 	for _, br := range p.borrowers {
-		p.wants.types[string(br.typ.name)] += br.lent // a type whose workers are not idle
+		p.wants.types[string(br.typ.name)] += br.lentJobs // a type whose workers are not idle
 	}
 	m.lostPeers[p.name] = lostPeer{m.now, p.wants}
 }

@@ -43,9 +43,9 @@ type borrower struct {
 	typ      *lentType
 	corePeer broker.Peer
 	room     int
-	// allotted is the part of room that the core knows of.
-	allotted int
-	lent     int
+	// allottedRoom is the part of room that the core knows of.
+	allottedRoom int
+	lentJobs     int
 	// lastUsed is when it last got a job or granted places, or when its unfilled places were last
 	// checked. listElement is its place in lendSide.byLastUse.
 	lastUsed    int64
@@ -222,13 +222,13 @@ func (m *Machine) allot(br *borrower, room int) {
 // fillBorrower lets the core lend to a borrower, in growing steps, until its room is used or its broker
 // is congested.
 func (m *Machine) fillBorrower(br *borrower) {
-	for step := 1; br.allotted != br.room; step *= 2 {
-		if br.allotted < br.room && m.isCongested(br.peer) {
+	for step := 1; br.allottedRoom != br.room; step *= 2 {
+		if br.allottedRoom < br.room && m.isCongested(br.peer) {
 			m.pauseBorrower(br)
 			return
 		}
-		br.allotted = min(br.room, br.allotted+step)
-		m.apply(m.core.Allot(m.now, br.corePeer, br.allotted))
+		br.allottedRoom = min(br.room, br.allottedRoom+step)
+		m.apply(m.core.Allot(m.now, br.corePeer, br.allottedRoom))
 	}
 }
 
@@ -258,8 +258,8 @@ func (m *Machine) resumePaused() {
 		if !m.isCongested(br.peer) {
 			m.fillBorrower(br)
 		} else {
-			if out, _ := m.core.RunCount(br.corePeer); out < br.allotted {
-				br.allotted = out
+			if out, _ := m.core.RunCount(br.corePeer); out < br.allottedRoom {
+				br.allottedRoom = out
 				m.apply(m.core.Allot(m.now, br.corePeer, out))
 			}
 			m.pauseBorrower(br)
@@ -303,8 +303,8 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		item.putBytes(e.Headers)
 		item.putBytes(e.Body)
 		m.markUsed(br)
-		br.lent++
-		p.lent++
+		br.lentJobs++
+		p.lentJobs++
 		m.stats.Lent++
 		m.stats.TotalLent++
 		if !br.isDemandStale {
@@ -325,9 +325,9 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 		item.putUint(e.Run)
 		item.putBool(m.core.Loan(e.Run).WantsProgress)
 	case broker.OpClose:
-		p.lent -= br.lent
-		m.stats.Lent -= br.lent
-		m.stats.LostJobs += uint64(br.lent)
+		p.lentJobs -= br.lentJobs
+		m.stats.Lent -= br.lentJobs
+		m.stats.LostJobs += uint64(br.lentJobs)
 		m.forgetBorrower(br)
 		return
 	default:
@@ -397,13 +397,13 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 	case kind == itemProgress:
 		m.apply(handle(br.corePeer))
 		return
-	case br.lent == 0:
+	case br.lentJobs == 0:
 		return // the borrower has no job of ours
 	case !started:
 		m.stats.ReturnedJobs++
 	}
-	br.lent--
-	p.lent--
+	br.lentJobs--
+	p.lentJobs--
 	m.stats.Lent--
 	if keepPlace && br.isRetired {
 		if i := slices.IndexFunc(br.typ.borrowers, func(o *borrower) bool { return o.peer == p }); i >= 0 {
@@ -437,7 +437,7 @@ func (m *Machine) removeIdle() {
 		}
 		br := first.Value.(*borrower)
 		switch out, _ := m.core.RunCount(br.corePeer); {
-		case out == 0 && br.lent == 0:
+		case out == 0 && br.lentJobs == 0:
 			m.removeBorrower(br)
 		case out < br.room:
 			m.allot(br, out)
@@ -454,9 +454,9 @@ func (m *Machine) endLending(p *peer) {
 	for _, br := range borrowers {
 		m.allot(br, 0) // otherwise p would get the jobs that the others give up
 	}
-	m.stats.LostJobs += uint64(p.lent)
-	m.stats.Lent -= p.lent
-	p.lent = 0
+	m.stats.LostJobs += uint64(p.lentJobs)
+	m.stats.Lent -= p.lentJobs
+	p.lentJobs = 0
 	p.wants = newWants()
 	for _, br := range borrowers {
 		if !br.isRemoved {

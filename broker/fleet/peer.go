@@ -36,7 +36,7 @@ type peer struct {
 	lender    broker.Peer          // its number as a lender in our core
 	loans     map[loanKey]uint64
 
-	lent, borrowed int
+	lentJobs, borrowedJobs int
 }
 
 // otherVersion is a broker that uses another version of the messages.
@@ -154,14 +154,14 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
 	if p == nil || clock <= p.sentAt {
 		return // a later one has already arrived
 	}
-	if m.now-p.heardAt >= unackedAfter/2 && p.lent+p.borrowed > 0 {
+	if m.now-p.heardAt >= unackedAfter/2 && p.lentJobs+p.borrowedJobs > 0 {
 		m.sendHeartbeatEarly = true // p may not have heard us either, and may wait for our next heartbeat
 	}
 	p.heardAt, p.sentAt, p.receivedAt, p.draining = m.now, clock, m.now, draining
 	hearsUs := false
 	for range n {
 		to, toEpoch := r.readString(), r.readUint()
-		session, ourSession, sent, acked, sentTime, ago := r.readUint(), r.readUint(), r.readUint(), r.readUint(), r.readInt(), r.readInt()
+		session, ourSession, sent, acked, sentTime, echoDelay := r.readUint(), r.readUint(), r.readUint(), r.readUint(), r.readInt(), r.readInt()
 		if r.err != nil {
 			return
 		}
@@ -187,7 +187,7 @@ func (m *Machine) receiveHeartbeat(name string, epoch uint64, r *reader) {
 			}
 		}
 		if sentTime != 0 {
-			p.roundTrip = max(0, m.now-sentTime-ago)
+			p.roundTrip = max(0, m.now-sentTime-echoDelay)
 			m.stats.RoundTrips.Record(p.roundTrip)
 		}
 	}

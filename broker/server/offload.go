@@ -18,7 +18,7 @@ const minOffload = 512 << 10
 // loop.
 func (c *conn) offload(bytes int, work, done func()) {
 	c.readState, c.input.offloadedBytes = readAfterOffload, bytes
-	back := func() {
+	resume := func() {
 		defer c.recoverPanic()
 		c.heardAt = c.srv.hub.Now()
 		c.readState, c.input.offloadedBytes = readAtNextTurn, 0
@@ -31,11 +31,11 @@ func (c *conn) offload(bytes int, work, done func()) {
 		defer func() {
 			if e := recover(); e != nil {
 				stack := debug.Stack()
-				back = func() { c.closeAfterPanic(e, stack) }
+				resume = func() { c.closeAfterPanic(e, stack) }
 			}
 			c.loop.poller.Call(func() {
 				if c.state < stateClosed {
-					back()
+					resume()
 				}
 			})
 		}()

@@ -94,7 +94,7 @@ func (r *runner) compareJob(id string) error {
 	var p broker.QueuePosition
 	for d.core.QueuePosition([]byte(id), &p) {
 	}
-	exact, ahead := j.state == queued, 0
+	exact, jobsAhead := j.state == queued, 0
 	switch j.state {
 	case ended:
 		want.Bytes = j.outcomeBytes
@@ -109,14 +109,14 @@ func (r *runner) compareJob(id string) error {
 		if got.Hold >= broker.HeldForWorker {
 			want.Hold = o.holdForWorkers(j.typ)
 		}
-		ahead, _ = total(o.jobs, func(k *oracleJob) bool { return k.state == queued && k.typ == j.typ && k.before(j) })
+		jobsAhead, _ = total(o.jobs, func(k *oracleJob) bool { return k.state == queued && k.typ == j.typ && k.before(j) })
 	}
 	if j.state != ended {
 		want.Groups = namesOf(j.groups)
 	}
 	// The place is compared only if neither rules of groups nor turns change the order.
-	if changes := len(o.rules) > 0 || o.types[j.typ].fair; !changes && (exact != (got.State == "queued" && p.Exact()) || ahead != p.Ahead) {
-		return fmt.Errorf("job %q has %d jobs ahead, got %d, exact %v", id, ahead, p.Ahead, p.Exact())
+	if changes := len(o.rules) > 0 || o.types[j.typ].fair; !changes && (exact != (got.State == "queued" && p.Exact()) || jobsAhead != p.Ahead) {
+		return fmt.Errorf("job %q has %d jobs ahead, got %d, exact %v", id, jobsAhead, p.Ahead, p.Exact())
 	}
 	return checkEqual("job "+id, want, got)
 }

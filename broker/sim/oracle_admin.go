@@ -116,15 +116,15 @@ func (o *oracle) reviveAll(c *command) {
 }
 
 func (o *oracle) reviveLetter(l *letter) {
-	again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: l.retries, timeout: l.timeout, backoff: l.backoff, detach: true, headers: l.headers, groups: l.groups}
+	submitCommand := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: l.retries, timeout: l.timeout, backoff: l.backoff, detach: true, headers: l.headers, groups: l.groups}
 	if o.held[l.id] != nil || o.draining {
 		return
 	}
 	// Each letter is refused or accepted by itself.
-	if o.observed.overloaded = !o.observed.held(l.id); o.wouldExceedLimit(&again) {
+	if o.observed.overloaded = !o.observed.held(l.id); o.wouldExceedLimit(&submitCommand) {
 		return
 	}
-	o.acceptJob(&again, 0)
+	o.acceptJob(&submitCommand, 0)
 	o.dropLetter(l)
 }
 
@@ -162,7 +162,7 @@ func (o *oracle) forgetType(c *command) {
 
 // configure changes settings, all of them or none.
 func (o *oracle) configure(c *command) {
-	settings, added := c.settings(), 0
+	settings, newTypes := c.settings(), 0
 	for _, c := range settings {
 		switch c.verb {
 		case limit:
@@ -171,10 +171,10 @@ func (o *oracle) configure(c *command) {
 			}
 			fallthrough
 		case setFair, pause:
-			added += o.usedTypesDelta(c)
+			newTypes += o.usedTypesDelta(c)
 		}
 	}
-	if o.exceedsTypeLimit(added) {
+	if o.exceedsTypeLimit(newTypes) {
 		return
 	}
 	for _, c := range settings {

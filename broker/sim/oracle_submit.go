@@ -136,20 +136,20 @@ func (o *oracle) hasWorkerNamed(name string) bool {
 
 // tooManyTypes reports whether using these types, too, would exceed the limit.
 func (o *oracle) tooManyTypes(names ...string) bool {
-	added := 0
+	newTypes := 0
 	for _, name := range names {
 		if !o.used(name) {
-			added++
+			newTypes++
 		}
 	}
-	return o.exceedsTypeLimit(added)
+	return o.exceedsTypeLimit(newTypes)
 }
 
 // exceedsTypeLimit reports whether the limit forbids this number of further types in use. The core
 // may count types whose jobs it has yet to sweep as used.
-func (o *oracle) exceedsTypeLimit(added int) bool {
+func (o *oracle) exceedsTypeLimit(newTypes int) bool {
 	limit := o.cfg.MaxTypes
-	if limit == 0 || added <= 0 {
+	if limit == 0 || newTypes <= 0 {
 		return false
 	}
 	used := 0
@@ -158,7 +158,7 @@ func (o *oracle) exceedsTypeLimit(added int) bool {
 			used++
 		}
 	}
-	return used+added > limit || o.vanished > 0 && len(o.names)+added > limit && o.observed.overloaded
+	return used+newTypes > limit || o.vanished > 0 && len(o.names)+newTypes > limit && o.observed.overloaded
 }
 
 func (o *oracle) cancel(c *command) {

@@ -14,13 +14,13 @@ const poison = "\xA5"
 // poisonPages lends memory and overwrites it when it is returned. It keeps returned memory
 // until the end of the run, so that writes after the return are found.
 type poisonPages struct {
-	lent map[*byte][]byte
-	back [][]byte
-	free map[int][][]byte
-	// held counts the bytes that are lent now. peak is the largest value of held in all runs.
+	lent     map[*byte][]byte
+	returned [][]byte
+	free     map[int][][]byte
+	// heldBytes counts the bytes that are lent now. peakBytes is its largest value in all runs.
 	// returns counts how often memory was returned in all runs.
-	held, peak int
-	returns    int
+	heldBytes, peakBytes int
+	returns              int
 }
 
 func newPages() *poisonPages {
@@ -38,8 +38,8 @@ func (p *poisonPages) Get(n int) []byte {
 		mem = container.HeapPages{}.Get(n)
 	}
 	p.lent[&mem[0]] = mem
-	p.held += n
-	p.peak = max(p.peak, p.held)
+	p.heldBytes += n
+	p.peakBytes = max(p.peakBytes, p.heldBytes)
 	return mem
 }
 
@@ -52,14 +52,14 @@ func (p *poisonPages) Put(mem []byte) {
 	for n := copy(mem, poison); n < len(mem); n *= 2 {
 		copy(mem[n:], mem[:n])
 	}
-	p.back = append(p.back, mem)
-	p.held -= len(mem)
+	p.returned = append(p.returned, mem)
+	p.heldBytes -= len(mem)
 	p.returns++
 }
 
 // check returns an error if returned memory was written to after its return.
 func (p *poisonPages) check() error {
-	for _, mem := range p.back {
+	for _, mem := range p.returned {
 		if bytes.Count(mem, []byte(poison)) != len(mem) {
 			return fmt.Errorf("memory of %d bytes was written to after it was given back", len(mem))
 		}
@@ -69,9 +69,9 @@ func (p *poisonPages) check() error {
 
 // settle ends a run and keeps its memory for the next run.
 func (p *poisonPages) settle() {
-	for _, mem := range slices.AppendSeq(p.back, maps.Values(p.lent)) {
+	for _, mem := range slices.AppendSeq(p.returned, maps.Values(p.lent)) {
 		p.free[len(mem)] = append(p.free[len(mem)], mem)
 	}
 	clear(p.lent)
-	p.back, p.held = p.back[:0], 0
+	p.returned, p.heldBytes = p.returned[:0], 0
 }

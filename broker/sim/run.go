@@ -266,8 +266,8 @@ func (r *runner) compareHistory() error {
 // count their lists of free records, which are less than a 32nd of their memory.
 func (r *runner) compareHeld() error {
 	o, core, m := r.oracle, r.driver.core, r.driver.core.Memory()
-	if unaccounted := int64(r.parent.pages.held) - m.Records - m.Slabs - m.History; unaccounted < -m.Records/32 || unaccounted > m.Pools {
-		return fmt.Errorf("the core holds %d bytes of pages, but counts %+v", r.parent.pages.held, m)
+	if unaccounted := int64(r.parent.pages.heldBytes) - m.Records - m.Slabs - m.History; unaccounted < -m.Records/32 || unaccounted > m.Pools {
+		return fmt.Errorf("the core holds %d bytes of pages, but counts %+v", r.parent.pages.heldBytes, m)
 	}
 	n, bytes := o.overdueRuns()
 	n += len(o.jobs)
@@ -307,7 +307,7 @@ func (r *runner) compareMemory() error {
 	if jobs, load := core.Usage(); jobs != 0 || core.JobCount() != 0 || load != m.Heaps+m.Queues {
 		return fmt.Errorf("%d jobs are left, %d count with %d bytes, of which %d are heaps and queues", core.JobCount(), jobs, load, m.Heaps+m.Queues)
 	}
-	if held := p.held - int(m.History); held > rest {
+	if held := p.heldBytes - int(m.History); held > rest {
 		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", held, rest)
 	}
 	return p.check()

@@ -67,7 +67,7 @@ func TestSeeds(t *testing.T) {
 			defer mu.Unlock()
 			commands += x.Commands
 			returns += x.pages.returns
-			peak = max(peak, x.pages.peak)
+			peak = max(peak, x.pages.peakBytes)
 			for name, k := range x.Profiles {
 				profiles[name] += k
 			}

@@ -39,21 +39,21 @@ func BenchmarkCallbacks(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := benchmarkSubmitter(b)
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			done := func(_ gloom.Result, err error) {
 				if err != nil {
 					b.Error(err)
 				}
-				all.Done()
+				wg.Done()
 			}
 			ctx := context.Background()
 			for b.Loop() {
-				all.Add(1)
+				wg.Add(1)
 				if err := s.SubmitFunc(ctx, job, done); err != nil {
 					b.Fatal(err)
 				}
 			}
-			all.Wait()
+			wg.Wait()
 			reportPerSecond(b)
 		})
 	}
@@ -126,9 +126,9 @@ func BenchmarkWorker(b *testing.B) {
 			b.StopTimer()
 			reportPerSecond(b)
 			nc.Close()
-			stopped, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			runCtx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 			defer cancel()
-			w.Stop(stopped)
+			w.Stop(runCtx)
 			<-w.Done()
 		})
 	}
@@ -142,21 +142,21 @@ func feedJobs(b *testing.B, nc net.Conn, window int) {
 		buf   = make([]byte, 64<<10)
 		in    = buf[:0]
 		out   []byte
-		sent  int
+		jobs  int
 		id    = []byte("job-000000")
 		named = window > 1
 	)
 	next := func() {
-		if sent == b.N {
+		if jobs == b.N {
 			return
 		}
-		sent++
-		for n, i := sent, len(id)-1; i > 3; n, i = n/10, i-1 {
+		jobs++
+		for n, i := jobs, len(id)-1; i > 3; n, i = n/10, i-1 {
 			id[i] = byte('0' + n%10)
 		}
 		out = wire.AppendJob(out, id, []byte("echo"), nil, testBody)
 	}
-	for answered := 0; answered < b.N; {
+	for answers := 0; answers < b.N; {
 		n, err := nc.Read(buf[len(in):])
 		if err != nil {
 			b.Fatal(err)
@@ -178,7 +178,7 @@ func feedJobs(b *testing.B, nc net.Conn, window int) {
 					next()
 				}
 			case wire.Respond:
-				answered++
+				answers++
 				next()
 			}
 		}

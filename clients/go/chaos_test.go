@@ -168,13 +168,13 @@ func TestCutConnectionsEndEveryJobOnce(t *testing.T) {
 			if called.Swap(true) {
 				t.Error("a job ended twice")
 			}
-			switch what := endName(err); {
+			switch name := endName(err); {
 			case err == nil && (job.Detach || string(r.Body) == string(body)):
 				answered.Add(1)
-			case job.Keep == 0 && (what == "lost, acked" || what == "lost, sent" || what == "lost, not sent"),
-				job.Keep > 0 && !job.AtLeastOnce && (what == "lost, acked, unknown_id" || what == "lost, sent, unknown_id"):
+			case job.Keep == 0 && (name == "lost, acked" || name == "lost, sent" || name == "lost, not sent"),
+				job.Keep > 0 && !job.AtLeastOnce && (name == "lost, acked, unknown_id" || name == "lost, sent, unknown_id"):
 				lost.Add(1)
-			case what == "ended job_failed":
+			case name == "ended job_failed":
 				failed.Add(1)
 			default:
 				other.Add(1)

@@ -88,9 +88,9 @@ type connClient interface {
 }
 
 // dial connects to a broker and starts to serve the connection, which ends when it fails or parent
-// ends. Then dial calls greet with mu held, and waits until greet's argument done has been called.
-// Both the connecting, which ends with ctx, and the wait are limited by the dial timeout.
-func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done func(error))) error {
+// ends. Then dial calls sendGreeting with mu held, and waits until its argument done has been
+// called. The dial timeout limits the connecting, which ends with ctx, and the wait.
+func (c *conn) dial(ctx, parent context.Context, broker string, sendGreeting func(done func(error))) error {
 	dialCtx, cancel := c.conf.withTimeout(ctx)
 	defer cancel()
 	var err error
@@ -112,7 +112,7 @@ func (c *conn) dial(ctx, parent context.Context, broker string, greet func(done 
 	if err := await(dialCtx, func(done func(error)) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		greet(done)
+		sendGreeting(done)
 		return nil
 	}); err != nil {
 		c.fail(err)
@@ -246,8 +246,8 @@ func (c *conn) writeLoop() {
 		_, err := c.nc.Write(buf)
 		if err == nil && last {
 			err = ErrClosed
-			if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
-				err = half.CloseWrite()
+			if closer, ok := c.nc.(interface{ CloseWrite() error }); ok {
+				err = closer.CloseWrite()
 			}
 		}
 		if err != nil {
@@ -309,14 +309,14 @@ func (c *conn) nextFrame() ([]byte, error) {
 			c.inBuf, c.inPos = append(c.inBuf[:0], rest...), 0
 		}
 		c.inBuf = slices.Grow(c.inBuf, readBuffer)
-		quiet := maxSilentBeats * c.conf.heartbeat
-		if quiet > 0 {
-			c.nc.SetReadDeadline(time.Now().Add(quiet))
+		silenceLimit := maxSilentBeats * c.conf.heartbeat
+		if silenceLimit > 0 {
+			c.nc.SetReadDeadline(time.Now().Add(silenceLimit))
 		}
 		n, err := c.nc.Read(c.inBuf[len(c.inBuf):cap(c.inBuf)])
 		c.inBuf = c.inBuf[:len(c.inBuf)+n]
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = fmt.Errorf("no byte arrived for %v: %w", quiet, err)
+			err = fmt.Errorf("no byte arrived for %v: %w", silenceLimit, err)
 		}
 		if err != nil && n == 0 {
 			return nil, err

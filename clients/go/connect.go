@@ -67,9 +67,9 @@ func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error)
 // newRetry spaces attempts to connect: exponential backoff with full jitter. The returned function
 // reports n and waits until the next attempt is due, or stop is closed.
 func (c *config) newRetry() func(n Notice, stop <-chan struct{}) (stopped bool) {
-	limit, began := c.backoffBase, time.Now() // the limit of the next wait, and when the last one ended
+	limit, waitEndedAt := c.backoffBase, time.Now() // the limit of the next wait, and when the last one ended
 	return func(n Notice, stop <-chan struct{}) bool {
-		if n.Event == EventLost && time.Since(began) >= c.backoffMax {
+		if n.Event == EventLost && time.Since(waitEndedAt) >= c.backoffMax {
 			limit = c.backoffBase
 		}
 		n.Wait = rand.N(limit)
@@ -77,7 +77,7 @@ func (c *config) newRetry() func(n Notice, stop <-chan struct{}) (stopped bool) 
 		c.notify(n)
 		select {
 		case <-time.After(n.Wait):
-			began = time.Now()
+			waitEndedAt = time.Now()
 			return false
 		case <-stop:
 			return true

@@ -136,8 +136,8 @@ func TestSubmitWaitsForConnection(t *testing.T) {
 	_, err = s.TrySubmit(gloom.Job{})
 	wantError(t, err, gloom.ErrNotConnected)
 	eventually(t, "an attempt has failed", func() bool {
-		failed, ok := n.find(gloom.EventFailed)
-		return ok && failed.Err != nil
+		notice, ok := n.find(gloom.EventFailed)
+		return ok && notice.Err != nil
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -173,16 +173,16 @@ func TestFailoverToSecondAddress(t *testing.T) {
 }
 
 func TestDialTriesEachAddress(t *testing.T) {
-	dead, alive := newFakeBroker(t), newFakeBroker(t)
-	dead.ln.Close()
-	s, err := gloom.Dial(waitContext(t), gloom.Addrs(dead.addr(), alive.addr()))
+	closedBroker, openBroker := newFakeBroker(t), newFakeBroker(t)
+	closedBroker.ln.Close()
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(closedBroker.addr(), openBroker.addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
-	alive.ln.Close()
-	_, err = gloom.Dial(waitContext(t), gloom.Addrs(dead.addr(), alive.addr()))
-	if err == nil || !strings.Contains(err.Error(), dead.addr()) || !strings.Contains(err.Error(), alive.addr()) {
+	openBroker.ln.Close()
+	_, err = gloom.Dial(waitContext(t), gloom.Addrs(closedBroker.addr(), openBroker.addr()))
+	if err == nil || !strings.Contains(err.Error(), closedBroker.addr()) || !strings.Contains(err.Error(), openBroker.addr()) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -194,29 +194,29 @@ func TestDrainingBrokerIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	old := one.accept()
+	oldConn := one.accept()
 	a := submit(t, s, gloom.Job{ID: "a"})
 	b := submit(t, s, gloom.Job{ID: "b"})
-	old.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`, `{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
-	old.send(okReply("a"), errorFrame("draining", "b"))
+	oldConn.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`, `{"action":"submit","id":"b","backoff_ms":1000,"body":null}`)
+	oldConn.send(okReply("a"), errorFrame("draining", "b"))
 	wantError(t, resultError(t, b), gloom.ErrDraining)
 
-	fresh := two.accept()
+	newConn := two.accept()
 	// While the old broker still has a job, both connections are in use.
 	done := make(chan error, 1)
 	eventually(t, "jobs go to the new broker", func() bool {
 		p := submit(t, s, gloom.Job{NoAck: true})
-		fresh.nc.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		payload, err := readFrame(fresh.nc)
-		fresh.nc.SetReadDeadline(time.Now().Add(patience))
+		newConn.nc.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		payload, err := readFrame(newConn.nc)
+		newConn.nc.SetReadDeadline(time.Now().Add(patience))
 		return err == nil && strings.Contains(string(payload), p.ID())
 	})
 	go func() { done <- a.Cancel(waitContext(t)) }()
-	for !strings.Contains(old.read(), "cancel") { // jobs sent before the move come first
+	for !strings.Contains(oldConn.read(), "cancel") { // jobs sent before the move come first
 	}
-	old.send(errorFrame("unknown_id", "a"))
+	oldConn.send(errorFrame("unknown_id", "a"))
 	wantError(t, receive(t, done, "cancel"), gloom.ErrUnknownID)
-	old.send(resultFrame("a", "1"))
+	oldConn.send(resultFrame("a", "1"))
 	wantResult(t, a, "1")
 }
 
@@ -228,21 +228,21 @@ func TestRetiredConnectionGetsNoJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	old := one.accept()
+	oldConn := one.accept()
 	a := submit(t, s, gloom.Job{ID: "a"})
 	b := submit(t, s, gloom.Job{ID: "b"})
-	old.read()
-	old.read()
-	old.send(okReply("a"), errorFrame("draining", "b"))
+	oldConn.read()
+	oldConn.read()
+	oldConn.send(okReply("a"), errorFrame("draining", "b"))
 	wantError(t, resultError(t, b), gloom.ErrDraining)
 	two.accept()
 	eventually(t, "the old connection is retired", func() bool {
 		p, err := s.TrySubmit(gloom.Job{ID: "a"}) // refused while it goes to the old broker
 		return err == nil && p != nil
 	})
-	old.send(resultFrame("a", "1"))
+	oldConn.send(resultFrame("a", "1"))
 	wantResult(t, a, "1")
-	old.expectClose()
+	oldConn.expectClose()
 }
 
 // The length that a frame announces is not allocated before its bytes arrive.
@@ -290,8 +290,8 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 		broker.send(errorFrame("draining", id))
 		wantError(t, resultError(t, p), gloom.ErrDraining)
 		eventually(t, "the other was tried", func() bool {
-			failed, ok := n.find(gloom.EventFailed)
-			return ok && strings.Contains(failed.Err.Error(), two.addr())
+			notice, ok := n.find(gloom.EventFailed)
+			return ok && strings.Contains(notice.Err.Error(), two.addr())
 		})
 	}
 	broker.close()

@@ -24,15 +24,15 @@ func TestRequestAfterCloseEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(chan error, 1)
+	callErr := make(chan error, 1)
 	s.mu.Lock() // the connection waits for this before it ends its requests
 	sess := s.current
 	s.cancelCtx(ErrClosed)
-	sess.send(wire.AppendPingRequest(nil), request{verb: wire.Ping, done: func(err error) { told <- err }})
+	sess.send(wire.AppendPingRequest(nil), request{verb: wire.Ping, done: func(err error) { callErr <- err }})
 	s.mu.Unlock()
 	defer func() { <-sess.ended }()
 	select {
-	case err := <-told:
+	case err := <-callErr:
 		if !errors.Is(err, ErrLost) || !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}

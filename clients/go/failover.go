@@ -12,11 +12,11 @@ func (s *Submitter) stayConnected() {
 	waitRetry := s.conf.newRetry()
 	var sess *session // nil if there is none; while another broker is looked for, it may be one that drains
 	for {
-		except, ended := "", s.ctx.Done()
+		exceptAddr, sessionEnd := "", s.ctx.Done()
 		if sess != nil {
-			except, ended = sess.configuredAddr, sess.ended
+			exceptAddr, sessionEnd = sess.configuredAddr, sess.ended
 		}
-		next, err := s.tryAll(except)
+		next, err := s.tryAll(exceptAddr)
 		switch {
 		case s.ctx.Err() != nil:
 			return
@@ -31,7 +31,7 @@ func (s *Submitter) stayConnected() {
 				continue // its pending jobs stay on it
 			case <-sess.ended:
 			}
-		case !waitRetry(Notice{Event: EventFailed, Err: err}, ended):
+		case !waitRetry(Notice{Event: EventFailed, Err: err}, sessionEnd):
 			continue
 		}
 		if s.ctx.Err() != nil || s.leaving.Load() {
@@ -49,13 +49,13 @@ func (s *Submitter) stayConnected() {
 
 // tryAll tries each address except one once, in turn. The first broker that accepts the
 // connection gets new jobs.
-func (s *Submitter) tryAll(except string) (*session, error) {
-	var all error
+func (s *Submitter) tryAll(exceptAddr string) (*session, error) {
+	var errs error
 	refused := true
 	for range s.conf.addrs {
 		addr := s.conf.addrs[s.nextAddr]
 		s.nextAddr = (s.nextAddr + 1) % len(s.conf.addrs)
-		if addr == except {
+		if addr == exceptAddr {
 			continue
 		}
 		sess := &session{conn: conn{conf: s.conf, mu: &s.mu, jobs: make(map[string]*Pending)}, owner: s, configuredAddr: addr}
@@ -67,31 +67,31 @@ func (s *Submitter) tryAll(except string) (*session, error) {
 			return sess, nil
 		}
 		refused = refused && isPermanent(err)
-		if all != nil {
-			err = fmt.Errorf("%w; %w", all, err)
+		if errs != nil {
+			err = fmt.Errorf("%w; %w", errs, err)
 		}
-		all = err
+		errs = err
 	}
-	if all == nil {
-		return nil, fmt.Errorf("gloom: no broker except %s, which is draining", except)
+	if errs == nil {
+		return nil, fmt.Errorf("gloom: no broker except %s, which is draining", exceptAddr)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lastErr, s.allRefused = all, refused && s.current == nil
+	s.lastErr, s.allRefused = errs, refused && s.current == nil
 	s.mu.wakeAll()
-	return nil, all
+	return nil, errs
 }
 
 // adopt makes sess the connection for new jobs, unless it is lost. The previous one ends with
 // its last job. Kept jobs of a lost connection to the same broker are resumed here; the window
 // bounds their number.
 func (s *Submitter) adopt(sess *session) {
-	var ended []*Pending
+	var endedJobs []*Pending
 	s.mu.Lock()
 	if sess.ctx.Err() == nil {
-		if old := s.current; old != nil {
-			if old.isRetired = true; old.isFinished() {
-				old.cancelCtx(ErrClosed)
+		if predecessor := s.current; predecessor != nil {
+			if predecessor.isRetired = true; predecessor.isFinished() {
+				predecessor.cancelCtx(ErrClosed)
 			}
 		}
 		s.current, s.sessions = sess, append(s.sessions, sess)
@@ -100,7 +100,7 @@ func (s *Submitter) adopt(sess *session) {
 				p.err = sess.sendJob(p, p.kept.frame)
 			}
 			if p.err != nil {
-				ended = append(ended, p)
+				endedJobs = append(endedJobs, p)
 			} else if p.kept.cancelLater {
 				sess.cancel(p)
 			}
@@ -110,7 +110,7 @@ func (s *Submitter) adopt(sess *session) {
 	s.lastErr, s.allRefused = nil, false
 	s.mu.wakeAll()
 	s.mu.Unlock()
-	for _, p := range ended {
+	for _, p := range endedJobs {
 		p.notify()
 	}
 }

@@ -247,19 +247,19 @@ type notices struct {
 }
 
 func (n *notices) option() gloom.Option {
-	return gloom.Notify(func(what gloom.Notice) {
+	return gloom.Notify(func(notice gloom.Notice) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.list = append(n.list, what)
+		n.list = append(n.list, notice)
 	})
 }
 
 func (n *notices) find(e gloom.Event) (gloom.Notice, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, what := range n.list {
-		if what.Event == e {
-			return what, true
+	for _, notice := range n.list {
+		if notice.Event == e {
+			return notice, true
 		}
 	}
 	return gloom.Notice{}, false

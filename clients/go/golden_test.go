@@ -87,12 +87,12 @@ func (m *goldenMeaning) idOr(otherwise string) string {
 func quoted(id string) string { return `"` + string(wire.Canonical(nil, id)) + `"` }
 
 func TestGoldenRepliesAreUnderstood(t *testing.T) {
-	tested := 0
+	testedCases := 0
 	for _, c := range loadGolden(t, "replies.json") {
 		if c.Meaning == nil {
 			continue
 		}
-		tested++
+		testedCases++
 		t.Run(c.Name, func(t *testing.T) {
 			switch {
 			case c.Meaning.Kind == "job" || c.Meaning.Kind == "cancel":
@@ -104,8 +104,8 @@ func TestGoldenRepliesAreUnderstood(t *testing.T) {
 			}
 		})
 	}
-	if tested < 30 {
-		t.Errorf("only %d cases", tested)
+	if testedCases < 30 {
+		t.Errorf("only %d cases", testedCases)
 	}
 }
 
@@ -162,13 +162,13 @@ func goldenToSubmitter(t *testing.T, c goldenCase) {
 func goldenError(t *testing.T, err error, m *goldenMeaning) {
 	wantError(t, err, gloom.Code(m.Code))
 	var (
-		refused    *gloom.RefusedError
+		refusal    *gloom.RefusedError
 		job        *gloom.JobError
 		reason, id string
 	)
 	switch {
-	case errors.As(err, &refused):
-		reason, id = refused.Reason, refused.ID
+	case errors.As(err, &refusal):
+		reason, id = refusal.Reason, refusal.ID
 	case errors.As(err, &job):
 		reason, id = job.Reason, job.ID
 		if job.Lost != (m.Cause == wire.CauseLost) {
@@ -196,10 +196,10 @@ func goldenHello(t *testing.T, c goldenCase) {
 
 func goldenToWorker(t *testing.T, c goldenCase) {
 	m := c.Meaning
-	type seen struct{ id, typ, body, headers string }
-	got, cancelled := make(chan seen, 1), make(chan struct{})
+	type seenJob struct{ id, typ, body, headers string }
+	got, cancelled := make(chan seenJob, 1), make(chan struct{})
 	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
-		got <- seen{job.ID, job.Type, string(job.Body), string(job.Headers)}
+		got <- seenJob{job.ID, job.Type, string(job.Body), string(job.Headers)}
 		<-ctx.Done()
 		if errors.Is(context.Cause(ctx), gloom.ErrCancelled) {
 			close(cancelled)
@@ -215,18 +215,18 @@ func goldenToWorker(t *testing.T, c goldenCase) {
 	}
 	broker.send(c.Text)
 	headers, _ := m.Headers.(string)
-	if job := receive(t, got, "the job"); job != (seen{m.idOr(""), m.Type, m.Body, headers}) {
+	if job := receive(t, got, "the job"); job != (seenJob{m.idOr(""), m.Type, m.Body, headers}) {
 		t.Errorf("the handler got %q", job)
 	}
 }
 
 func TestGoldenSubmitsAreSent(t *testing.T) {
-	tested := 0
+	testedCases := 0
 	for _, c := range loadGolden(t, "submitter.json") {
 		if c.Meaning == nil {
 			continue
 		}
-		tested++
+		testedCases++
 		t.Run(c.Name, func(t *testing.T) {
 			m := c.Meaning
 			s, broker := dial(t, newFakeBroker(t))
@@ -251,8 +251,8 @@ func TestGoldenSubmitsAreSent(t *testing.T) {
 			sameMeaning(t, c, wire.SubmitPort, broker.read())
 		})
 	}
-	if tested < 40 {
-		t.Errorf("only %d cases", tested)
+	if testedCases < 40 {
+		t.Errorf("only %d cases", testedCases)
 	}
 }
 
@@ -293,7 +293,7 @@ func (m *goldenMeaning) toChange(text string) (c gloom.Change) {
 
 // sameMeaning compares what the client sent with the golden frame, as a broker
 // reads them.
-func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
+func sameMeaning(t *testing.T, c goldenCase, port wire.Port, payload string) {
 	t.Helper()
 	read := func(payload string) (dec wire.Decoder, r wire.Request) {
 		dec.DefaultType = "default"
@@ -305,7 +305,7 @@ func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
 		}
 		return dec, r
 	}
-	_, got := read(sent)
+	_, got := read(payload)
 	_, want := read(c.Text)
 	if port == wire.WorkerPort {
 		want.WantCancels = got.WantCancels // a worker always asks for cancel frames
@@ -320,7 +320,7 @@ func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
 		}
 	}
 	if !sameRequest(got, want) {
-		t.Errorf("sent %s\nfor  %s", sent, c.Text)
+		t.Errorf("sent %s\nfor  %s", payload, c.Text)
 	}
 }
 
@@ -338,16 +338,16 @@ func sameRequest(a, b wire.Request) bool {
 }
 
 func TestGoldenWorkIsSent(t *testing.T) {
-	tested := 0
+	testedCases := 0
 	for _, c := range loadGolden(t, "worker.json") {
 		if c.Meaning == nil {
 			continue
 		}
-		tested++
+		testedCases++
 		t.Run(c.Name, func(t *testing.T) { goldenWork(t, c) })
 	}
-	if tested < 20 {
-		t.Errorf("only %d cases", tested)
+	if testedCases < 20 {
+		t.Errorf("only %d cases", testedCases)
 	}
 }
 
@@ -388,7 +388,7 @@ func goldenWork(t *testing.T, c goldenCase) {
 	cancel()
 	defer w.Stop(now)
 	broker := f.accept()
-	sent := broker.read()
+	frame := broker.read()
 	if m.Verb != "join" {
 		broker.send(`{"ok":true}`)
 		if m.Verb == "leave" {
@@ -396,16 +396,16 @@ func goldenWork(t *testing.T, c goldenCase) {
 		} else {
 			broker.send(`{"action":"job","id":` + quoted(m.idOr("a1")) + `,"type":"echo","body":1}`)
 		}
-		sent = broker.read()
+		frame = broker.read()
 	}
 	if m.Verb == "fail" && m.Retry != nil && m.DelayMS != 0 {
 		c.Text = strings.Replace(c.Text, `,"retry":false`, "", 1) // a final failure has no delay here
 	}
-	sameMeaning(t, c, wire.WorkerPort, sent)
+	sameMeaning(t, c, wire.WorkerPort, frame)
 }
 
 func TestGoldenHelloIsSent(t *testing.T) {
-	tested := 0
+	testedCases := 0
 	for _, c := range loadGolden(t, "both.json") {
 		if c.Meaning == nil || c.Meaning.Verb != "hello" {
 			continue
@@ -414,7 +414,7 @@ func TestGoldenHelloIsSent(t *testing.T) {
 		if m.Token == "" && m.Client == "" && m.Heartbeat == 0 {
 			continue // without options no hello is sent
 		}
-		tested++
+		testedCases++
 		t.Run(c.Name, func(t *testing.T) {
 			f := newFakeBroker(t)
 			s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token(m.Token), gloom.ClientName(m.Client),
@@ -426,14 +426,14 @@ func TestGoldenHelloIsSent(t *testing.T) {
 			sameMeaning(t, c, wire.SubmitPort, f.accept().read())
 		})
 	}
-	if tested < 3 {
-		t.Errorf("only %d cases", tested)
+	if testedCases < 3 {
+		t.Errorf("only %d cases", testedCases)
 	}
 }
 
 // The constants must be those of package wire.
 func TestCodesAreThoseOfWire(t *testing.T) {
-	ours := map[gloom.Code]bool{
+	clientCodes := map[gloom.Code]bool{
 		gloom.ErrMissingField: true, gloom.ErrInvalidType: true, gloom.ErrInvalidValue: true, gloom.ErrInvalidAction: true,
 		gloom.ErrUnknownAction: true, gloom.ErrInvalidState: true, gloom.ErrIDExists: true, gloom.ErrUnknownID: true,
 		gloom.ErrInvalidJSON: true, gloom.ErrSizeError: true, gloom.ErrForbidden: true, gloom.ErrUnauthorized: true,
@@ -441,12 +441,12 @@ func TestCodesAreThoseOfWire(t *testing.T) {
 		gloom.ErrTakenOver: true,
 	}
 	for _, code := range wire.Codes() {
-		if !ours[gloom.Code(code.String())] {
+		if !clientCodes[gloom.Code(code.String())] {
 			t.Errorf("no constant for %s", code)
 		}
-		delete(ours, gloom.Code(code.String()))
+		delete(clientCodes, gloom.Code(code.String()))
 	}
-	if len(ours) != 0 {
-		t.Errorf("constants that are no codes: %v", ours)
+	if len(clientCodes) != 0 {
+		t.Errorf("constants that are no codes: %v", clientCodes)
 	}
 }

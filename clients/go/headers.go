@@ -20,18 +20,18 @@ func (h *Headers) Get(key string) (value string) {
 
 // Set sets the string under a key. It encodes the object again.
 func (h *Headers) Set(key, value string) {
-	all := h.fields()
-	if all == nil {
-		all = make(map[string]json.RawMessage, 1)
+	fields := h.fields()
+	if fields == nil {
+		fields = make(map[string]json.RawMessage, 1)
 	}
-	all[key], _ = json.Marshal(value)
-	*h, _ = json.Marshal(all)
+	fields[key], _ = json.Marshal(value)
+	*h, _ = json.Marshal(fields)
 }
 
 // Keys returns all keys, sorted.
 func (h *Headers) Keys() []string { return slices.Sorted(maps.Keys(h.fields())) }
 
-func (h *Headers) fields() (all map[string]json.RawMessage) {
-	_ = json.Unmarshal(*h, &all) // anything but an object has no keys
-	return all
+func (h *Headers) fields() (values map[string]json.RawMessage) {
+	_ = json.Unmarshal(*h, &values) // anything but an object has no keys
+	return values
 }

@@ -183,12 +183,12 @@ func TestDefaultAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	over := tcp.accept()
-	if connected, _ := n.find(gloom.EventConnected); connected.Addr != gloom.DefaultSubmitAddr {
-		t.Errorf("connected to %s", connected.Addr)
+	tcpConn := tcp.accept()
+	if notice, _ := n.find(gloom.EventConnected); notice.Addr != gloom.DefaultSubmitAddr {
+		t.Errorf("connected to %s", notice.Addr)
 	}
 	open.Store(true)
-	over.close()
+	tcpConn.close()
 	broker := local.accept()
 	p := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
@@ -199,9 +199,9 @@ func TestDefaultAddress(t *testing.T) {
 	}
 
 	// If TLS is required, nothing is sent in the clear.
-	secure, err := gloom.Dial(waitContext(t), dialer, gloom.TLS(&tls.Config{}), gloom.DialTimeout(20*time.Millisecond))
+	tlsSubmitter, err := gloom.Dial(waitContext(t), dialer, gloom.TLS(&tls.Config{}), gloom.DialTimeout(20*time.Millisecond))
 	if err == nil {
-		secure.Close()
+		tlsSubmitter.Close()
 		t.Fatal("connected")
 	}
 	if !strings.Contains(err.Error(), gloom.DefaultSubmitAddr) {
@@ -222,9 +222,9 @@ func TestTLSIsUsed(t *testing.T) {
 			go echoJobs(nc)
 		}
 	}()
-	trusting := gloom.TLS(&tls.Config{RootCAs: pool})
+	tlsOption := gloom.TLS(&tls.Config{RootCAs: pool})
 	for _, addr := range []string{f.addr(), "tls://" + f.addr()} {
-		s, err := gloom.Dial(waitContext(t), gloom.Addrs(addr), trusting)
+		s, err := gloom.Dial(waitContext(t), gloom.Addrs(addr), tlsOption)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,8 +236,8 @@ func TestTLSIsUsed(t *testing.T) {
 	}
 	// The scheme alone requires TLS and a certificate that the system trusts.
 	_, err := gloom.Dial(waitContext(t), gloom.Addrs("tls://"+f.addr()))
-	var unknown x509.UnknownAuthorityError
-	if !errors.As(err, &unknown) {
+	var authorityErr x509.UnknownAuthorityError
+	if !errors.As(err, &authorityErr) {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -253,19 +253,19 @@ func TestUnknownCertificateIsRefused(t *testing.T) {
 		}
 	}()
 	_, err := gloom.Dial(waitContext(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{}))
-	var unknown x509.UnknownAuthorityError
-	if !errors.As(err, &unknown) {
+	var authorityErr x509.UnknownAuthorityError
+	if !errors.As(err, &authorityErr) {
 		t.Errorf("error is %v", err)
 	}
 }
 
 type deadlineListener struct {
 	net.Listener
-	under net.Listener
+	listener net.Listener
 }
 
 func (l *deadlineListener) SetDeadline(at time.Time) error {
-	return l.under.(*net.TCPListener).SetDeadline(at)
+	return l.listener.(*net.TCPListener).SetDeadline(at)
 }
 
 // selfSigned returns a self-signed certificate for 127.0.0.1, and a pool that trusts it.
@@ -284,17 +284,17 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := x509.ParseCertificate(der)
+	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
+	pool.AddCert(cert)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
 func TestBadOptionsAreRefused(t *testing.T) {
-	for says, o := range map[string]gloom.Option{
+	for message, o := range map[string]gloom.Option{
 		"no broker address":     gloom.Addrs(),
 		`address "localhost"`:   gloom.Addrs("localhost"),
 		`address "unix:"`:       gloom.Addrs("unix:"),
@@ -309,8 +309,8 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		"token and client name": gloom.Token("\xff"),
 	} {
 		_, err := gloom.NewSubmitter(o)
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("error is %v, want one that says %q", err, says)
+		if err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("error is %v, want one that says %q", err, message)
 		}
 	}
 }

@@ -31,9 +31,9 @@ func TestKeptJobsAreResumed(t *testing.T) {
 	news := make(chan string, 1)
 	watched := keptJob("b")
 	watched.OnProgress = func(b json.RawMessage) { news <- string(b) }
-	quiet := keptJob("d")
-	quiet.NoAck = true
-	a, b, c, d := submit(t, s, keptJob("a")), submit(t, s, watched), submit(t, s, gloom.Job{ID: "c"}), submit(t, s, quiet)
+	unackedJob := keptJob("d")
+	unackedJob.NoAck = true
+	a, b, c, d := submit(t, s, keptJob("a")), submit(t, s, watched), submit(t, s, gloom.Job{ID: "c"}), submit(t, s, unackedJob)
 	for range 4 {
 		broker.read()
 	}
@@ -108,18 +108,18 @@ func TestTooLargeUnsentJobIsNotSent(t *testing.T) {
 	}
 	large := keptJob("large")
 	large.Body = []byte(`"` + strings.Repeat("x", 1000) + `"`)
-	p, small := submit(t, s, large), submit(t, s, keptJob("small"))
+	p, smallJob := submit(t, s, large), submit(t, s, keptJob("small"))
 	broker.close()
 	broker = f.accept()
 	broker.read()
 	broker.send(limit(1000))
-	var refused *gloom.RefusedError
-	if err := resultError(t, p); !errors.As(err, &refused) || refused.Code != gloom.ErrSizeError || refused.ID != "large" {
+	var refusal *gloom.RefusedError
+	if err := resultError(t, p); !errors.As(err, &refusal) || refusal.Code != gloom.ErrSizeError || refusal.ID != "large" {
 		t.Errorf("error is %v", err)
 	}
 	broker.expect(fmt.Sprintf(keptSubmitFormat, "small"))
 	broker.send(okReply("small"), resultFrame("small", "1"))
-	wantResult(t, small, "1")
+	wantResult(t, smallJob, "1")
 	if n := s.Outstanding(); n != 0 {
 		t.Errorf("%d outstanding", n)
 	}
@@ -129,21 +129,21 @@ func TestTooLargeUnsentJobIsNotSent(t *testing.T) {
 func TestKeptJobLostByBroker(t *testing.T) {
 	f := newFakeBroker(t)
 	s, broker := dial(t, f)
-	acked, sent, again := submit(t, s, keptJob("acked")), submit(t, s, keptJob("sent")), keptJob("again")
-	again.AtLeastOnce = true
-	p := submit(t, s, again)
+	ackedJob, sentJob, repeatableJob := submit(t, s, keptJob("acked")), submit(t, s, keptJob("sent")), keptJob("again")
+	repeatableJob.AtLeastOnce = true
+	p := submit(t, s, repeatableJob)
 	for range 3 {
 		broker.read()
 	}
 	broker.send(okReply("acked"))
-	if err := acked.Ack(waitContext(t)); err != nil {
+	if err := ackedJob.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	broker.close()
 	broker = f.accept()
 	broker.expect(attachFrame("acked"), attachFrame("sent"), attachFrame("again"))
 	broker.send(errorFrame("unknown_id", "acked"), errorFrame("unknown_id", "sent"), errorFrame("unknown_id", "again"))
-	for p, want := range map[*gloom.Pending]string{acked: "lost, acked, unknown_id", sent: "lost, sent, unknown_id"} {
+	for p, want := range map[*gloom.Pending]string{ackedJob: "lost, acked, unknown_id", sentJob: "lost, sent, unknown_id"} {
 		if got := endName(resultError(t, p)); got != want {
 			t.Errorf("job %s: %s, want %s", p.ID(), got, want)
 		}
@@ -165,9 +165,9 @@ func TestKeptJobLostByBroker(t *testing.T) {
 func TestRefusedKeptJobEnds(t *testing.T) {
 	f := newFakeBroker(t)
 	s, broker := dial(t, f)
-	again := keptJob("a")
-	again.AtLeastOnce = true
-	p := submit(t, s, again)
+	job := keptJob("a")
+	job.AtLeastOnce = true
+	p := submit(t, s, job)
 	broker.read()
 	broker.close()
 	broker = f.accept()
@@ -191,8 +191,8 @@ func TestTakenOverJobEnds(t *testing.T) {
 	broker.read()
 	broker.send(okReply("a"), okReply("b"), errorFrame("taken_over", "a"))
 	err := resultError(t, a)
-	var ended *gloom.JobError
-	if wantError(t, err, gloom.ErrTakenOver); !errors.As(err, &ended) {
+	var jobErr *gloom.JobError
+	if wantError(t, err, gloom.ErrTakenOver); !errors.As(err, &jobErr) {
 		t.Errorf("error is %v", err)
 	}
 	broker.close()
@@ -294,14 +294,14 @@ func TestAttachFollowsJob(t *testing.T) {
 	broker.expect(attachFrame("a"))
 	broker.send(attachedReply("a", "ended"), resultFrame("a", "1"))
 	wantResult(t, a, "1")
-	told := make(chan string, 1)
-	tell := func(r gloom.Result, err error) { told <- fmt.Sprint(r.ID, " ", string(r.Body), " ", err) }
+	resultTexts := make(chan string, 1)
+	tell := func(r gloom.Result, err error) { resultTexts <- fmt.Sprint(r.ID, " ", string(r.Body), " ", err) }
 	if err := s.AttachFunc(waitContext(t), "b", nil, tell); err != nil {
 		t.Fatal(err)
 	}
 	broker.expect(attachFrame("b"))
 	broker.send(attachedReply("b", "ended"), resultFrame("b", "2"))
-	if got := receive(t, told, "told"); got != "b 2 <nil>" {
+	if got := receive(t, resultTexts, "told"); got != "b 2 <nil>" {
 		t.Errorf("told %s", got)
 	}
 	_, err = s.Attach(waitContext(t), "", nil)
@@ -342,10 +342,10 @@ func TestLeavingSubmitterIgnoresPings(t *testing.T) {
 	if err := b.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	left := make(chan struct{})
+	leaveDone := make(chan struct{})
 	go func() {
 		s.Leave(waitContext(t))
-		close(left)
+		close(leaveDone)
 	}()
 	if _, err := readFrame(broker.nc); err != io.EOF {
 		t.Fatalf("%v, not the end", err)
@@ -353,12 +353,12 @@ func TestLeavingSubmitterIgnoresPings(t *testing.T) {
 	broker.send(`{"action":"ping"}`, resultFrame("a", "1"))
 	wantResult(t, a, "1")
 	select {
-	case <-left:
+	case <-leaveDone:
 		t.Error("left before the broker had ended")
 	case <-time.After(time.Second): // more than the time that is left after a failed write
 	}
 	broker.send(resultFrame("b", "2"))
 	broker.close()
 	wantResult(t, b, "2")
-	receive(t, left, "return")
+	receive(t, leaveDone, "return")
 }

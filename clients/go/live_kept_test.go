@@ -15,8 +15,8 @@ import (
 func TestLiveWorkerServesSeveralTypes(t *testing.T) {
 	b := startBroker(t)
 	s := b.newSubmitter()
-	early := submit(t, s, gloom.Job{Type: "mail-early", Priority: 1})
-	if err := early.Ack(waitContext(t)); err != nil {
+	firstJob := submit(t, s, gloom.Job{Type: "mail-early", Priority: 1})
+	if err := firstJob.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
@@ -30,7 +30,7 @@ func TestLiveWorkerServesSeveralTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop(waitContext(t))
-	wantResult(t, early, `"mail-early"`)
+	wantResult(t, firstJob, `"mail-early"`)
 	doJob(t, s, gloom.Job{Type: "sms", Headers: gloom.Headers(`{ "a": 1.0}`)}, `"sms"`)
 	doJob(t, s, gloom.Job{Type: "mail-new", Groups: []string{"tenant"}, Age: time.Hour}, `"mail-new"`)
 	_, err := s.Do(waitContext(t), gloom.Job{Type: "mail-x1", Expires: 20 * time.Millisecond})
@@ -50,13 +50,13 @@ func TestLiveJobIsChanged(t *testing.T) {
 	if err := s.Change(waitContext(t), "second", gloom.Change{Priority: new(int64(5)), Delay: new(time.Duration(0))}); err != nil {
 		t.Fatal(err)
 	}
-	began, next := make(chan string, 2), make(chan struct{})
+	starts, next := make(chan string, 2), make(chan struct{})
 	b.serve(&gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
-		began <- job.ID
+		starts <- job.ID
 		<-next
 		return 1, nil
 	}})
-	if id := receive(t, began, "the first run"); id != "second" {
+	if id := receive(t, starts, "the first run"); id != "second" {
 		t.Errorf("%s ran first", id)
 	}
 	if got := endName(s.Change(waitContext(t), "second", gloom.Change{Priority: new(int64(0))})); got != "refused invalid_state" {
@@ -86,11 +86,11 @@ func TestLiveJobIsReleased(t *testing.T) {
 		jobs = append(jobs, submit(t, s, gloom.Job{Type: "echo", Retries: gloom.NoRetries}))
 	}
 	receive(t, running, "the first run")
-	stopped := make(chan error, 1)
-	go func() { stopped <- first.Stop(waitContext(t)) }()
-	var refused atomic.Int32
+	runErr := make(chan error, 1)
+	go func() { runErr <- first.Stop(waitContext(t)) }()
+	var releases atomic.Int32
 	b.serve(&gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
-		if refused.Add(1) <= 3 {
+		if releases.Add(1) <= 3 {
 			return nil, gloom.Release(time.Millisecond)
 		}
 		return "second", nil
@@ -100,7 +100,7 @@ func TestLiveJobIsReleased(t *testing.T) {
 	}
 	close(finish)
 	wantResult(t, jobs[0], `"first"`)
-	if err := receive(t, stopped, "Stop"); err != nil {
+	if err := receive(t, runErr, "Stop"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -114,18 +114,18 @@ func TestLiveJobIsAttachedTo(t *testing.T) {
 		return job.ID, nil
 	}})
 	one, two := b.newSubmitter(), b.newSubmitter()
-	a, left := submit(t, one, gloom.Job{ID: "a", Type: "echo", Keep: time.Minute}), submit(t, one, gloom.Job{ID: "b", Type: "echo", Keep: time.Minute})
+	a, leftJob := submit(t, one, gloom.Job{ID: "a", Type: "echo", Keep: time.Minute}), submit(t, one, gloom.Job{ID: "b", Type: "echo", Keep: time.Minute})
 	receive(t, running, "a run")
 	receive(t, running, "a run")
-	taken, err := two.Attach(waitContext(t), "a", nil)
+	attachedJob, err := two.Attach(waitContext(t), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := taken.Ack(waitContext(t)); err != nil {
+	if err := attachedJob.Ack(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	var ended *gloom.JobError
-	if err := resultError(t, a); !errors.As(err, &ended) || ended.Code != gloom.ErrTakenOver {
+	var jobErr *gloom.JobError
+	if err := resultError(t, a); !errors.As(err, &jobErr) || jobErr.Code != gloom.ErrTakenOver {
 		t.Errorf("error is %v", err)
 	}
 	conns := func() (n int) {
@@ -134,11 +134,11 @@ func TestLiveJobIsAttachedTo(t *testing.T) {
 	}
 	before := conns()
 	one.Close()
-	wantError(t, resultError(t, left), gloom.ErrClosed)
+	wantError(t, resultError(t, leftJob), gloom.ErrClosed)
 	// Until then, the broker may send the outcome of b into the closed connection.
 	eventually(t, "the broker has seen that the submitter went", func() bool { return conns() < before })
 	close(finish)
-	wantResult(t, taken, `"a"`)
+	wantResult(t, attachedJob, `"a"`)
 	fetched, err := two.Attach(waitContext(t), "b", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -163,18 +163,18 @@ func TestLiveKeptJobsNewBroker(t *testing.T) {
 		sockets <- nc
 		return nc, err
 	}))
-	once := submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Keep: time.Minute})
-	again := submit(t, s, gloom.Job{Type: "echo", Body: []byte("2"), Keep: time.Minute, AtLeastOnce: true})
-	for _, p := range []*gloom.Pending{once, again} {
+	onceJob := submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Keep: time.Minute})
+	repeatableJob := submit(t, s, gloom.Job{Type: "echo", Body: []byte("2"), Keep: time.Minute, AtLeastOnce: true})
+	for _, p := range []*gloom.Pending{onceJob, repeatableJob} {
 		if err := p.Ack(waitContext(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	at.Store(after.SubmitAddr().String())
 	receive(t, sockets, "the connection").Close()
-	if got := endName(resultError(t, once)); got != "lost, acked, unknown_id" {
+	if got := endName(resultError(t, onceJob)); got != "lost, acked, unknown_id" {
 		t.Error(got)
 	}
 	after.serve(&gloom.Worker{Handler: echoHandler})
-	wantResult(t, again, "2")
+	wantResult(t, repeatableJob, "2")
 }

@@ -94,13 +94,13 @@ func TestLiveJobsAreAnswered(t *testing.T) {
 			b := startBroker(t)
 			b.serve(w)
 			s := b.newSubmitter(gloom.Window(100))
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			for n := range 2000 {
 				body := fmt.Sprintf(`{"n": %d}`, n)
-				all.Add(1)
+				wg.Add(1)
 				job := gloom.Job{Type: "echo", Body: []byte(body), NoAck: n%5 == 0, Priority: int64(n % 3)}
 				err := s.SubmitFunc(waitContext(t), job, func(r gloom.Result, err error) {
-					defer all.Done()
+					defer wg.Done()
 					if err != nil || string(r.Body) != body {
 						t.Errorf("%s gave %s, %v", body, r.Body, err)
 					}
@@ -109,7 +109,7 @@ func TestLiveJobsAreAnswered(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			all.Wait()
+			wg.Wait()
 		})
 	}
 }
@@ -135,8 +135,8 @@ func TestLiveFailuresAreReported(t *testing.T) {
 	}
 	for body, reason := range map[string]string{`"fatal"`: "no use", `"panic"`: "panic: oh"} {
 		_, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Body: []byte(body), Retries: gloom.NoRetries})
-		var ended *gloom.JobError
-		if !errors.As(err, &ended) || ended.Code != gloom.ErrJobFailed || !strings.Contains(ended.Reason, reason) {
+		var jobErr *gloom.JobError
+		if !errors.As(err, &jobErr) || jobErr.Code != gloom.ErrJobFailed || !strings.Contains(jobErr.Reason, reason) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -144,13 +144,13 @@ func TestLiveFailuresAreReported(t *testing.T) {
 
 func TestLiveProgressAndCancelArrive(t *testing.T) {
 	b := startBroker(t)
-	ended := make(chan error, 1)
+	runEnd := make(chan error, 1)
 	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		if err := job.Progress("under way"); err != nil {
 			t.Error(err)
 		}
 		<-ctx.Done()
-		ended <- context.Cause(ctx)
+		runEnd <- context.Cause(ctx)
 		return nil, nil
 	}})
 	s := b.newSubmitter()
@@ -163,7 +163,7 @@ func TestLiveProgressAndCancelArrive(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, resultError(t, p), gloom.ErrCancelled)
-	wantError(t, receive(t, ended, "the end of the handler"), gloom.ErrCancelled)
+	wantError(t, receive(t, runEnd, "the end of the handler"), gloom.ErrCancelled)
 	wantError(t, p.Cancel(waitContext(t)), gloom.ErrUnknownID)
 	wantError(t, s.Cancel(waitContext(t), "never was"), gloom.ErrUnknownID)
 }
@@ -197,13 +197,13 @@ func TestLiveOptionsTakeEffect(t *testing.T) {
 
 	// Detached jobs outlive their submitter; any submitter may cancel them.
 	for _, quiet := range []bool{false, true} {
-		mine := b.newSubmitter()
-		if _, err := mine.Do(waitContext(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet}); err != nil {
+		submitter := b.newSubmitter()
+		if _, err := submitter.Do(waitContext(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet}); err != nil {
 			t.Fatal(err)
 		}
-		_, err = mine.Do(waitContext(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet})
+		_, err = submitter.Do(waitContext(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet})
 		wantError(t, err, gloom.ErrIDExists)
-		mine.Close()
+		submitter.Close()
 		if err := s.Cancel(waitContext(t), "d"); err != nil {
 			t.Fatal(err)
 		}
@@ -266,16 +266,16 @@ func TestLiveStopLosesNoJob(t *testing.T) {
 func TestLiveLostWorkerIsReported(t *testing.T) {
 	b := startBroker(t)
 	var runs atomic.Int32
-	taken := make(chan struct{})
+	start := make(chan struct{})
 	first := b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
 		runs.Add(1)
-		close(taken)
+		close(start)
 		<-ctx.Done()
 		return nil, nil
 	}})
 	s := b.newSubmitter()
 	p := submit(t, s, gloom.Job{Type: "echo", Body: []byte("5")})
-	receive(t, taken, "the job")
+	receive(t, start, "the job")
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	wantError(t, first.Stop(now), context.Canceled)
@@ -284,9 +284,9 @@ func TestLiveLostWorkerIsReported(t *testing.T) {
 }
 
 func TestLiveDrainEndsJobs(t *testing.T) {
-	one := startBroker(t)
+	firstBroker := startBroker(t)
 	two := startBroker(t)
-	s, err := gloom.Dial(waitContext(t), gloom.Addrs(one.SubmitAddr().String(), two.SubmitAddr().String()), quickBackoff)
+	s, err := gloom.Dial(waitContext(t), gloom.Addrs(firstBroker.SubmitAddr().String(), two.SubmitAddr().String()), quickBackoff)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,16 +298,16 @@ func TestLiveDrainEndsJobs(t *testing.T) {
 			<-release
 		}
 		return job.Body, nil
-	}, Options: []gloom.Option{gloom.Addrs(one.WorkerAddr().String(), two.WorkerAddr().String()), quickBackoff}}
+	}, Options: []gloom.Option{gloom.Addrs(firstBroker.WorkerAddr().String(), two.WorkerAddr().String()), quickBackoff}}
 	if err := w.Start(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop(waitContext(t))
-	slow := submit(t, s, gloom.Job{Type: "echo", Body: []byte(`"slow"`)})
+	slowJob := submit(t, s, gloom.Job{Type: "echo", Body: []byte(`"slow"`)})
 	receive(t, running, "the slow job")
 	drained := make(chan error, 1)
-	go func() { drained <- one.Shutdown(waitContext(t)) }()
-	eventually(t, "the drain has begun", one.Draining)
+	go func() { drained <- firstBroker.Shutdown(waitContext(t)) }()
+	eventually(t, "the drain has begun", firstBroker.Draining)
 	eventually(t, "jobs go to the other broker", func() bool {
 		_, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Body: []byte("1")})
 		if err != nil && !errors.Is(err, gloom.ErrDraining) {
@@ -316,7 +316,7 @@ func TestLiveDrainEndsJobs(t *testing.T) {
 		return err == nil
 	})
 	close(release)
-	wantResult(t, slow, `"slow"`)
+	wantResult(t, slowJob, `"slow"`)
 	if err := receive(t, drained, "the drain"); err != nil {
 		t.Fatal(err)
 	}
@@ -364,8 +364,8 @@ func TestLiveTokensAreChecked(t *testing.T) {
 	wantError(t, err, gloom.ErrUnauthorized)
 	w := &gloom.Worker{Type: "mail", Handler: echoHandler, Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), gloom.Token("both")}}
 	wantError(t, w.Run(context.Background()), gloom.ErrForbidden)
-	bare := b.newSubmitter()
-	_, err = bare.Do(waitContext(t), gloom.Job{Type: "echo"})
+	tokenlessSubmitter := b.newSubmitter()
+	_, err = tokenlessSubmitter.Do(waitContext(t), gloom.Job{Type: "echo"})
 	wantError(t, err, gloom.ErrUnauthorized)
 
 	// Heartbeats keep an idle connection open: it is still the same one after more than three
@@ -401,9 +401,9 @@ func TestLiveTLSIsUsed(t *testing.T) {
 	b := startBroker(t, func(o *settings.Options) {
 		o.TLSCert, o.TLSKey = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	})
-	secure := gloom.TLS(&tls.Config{RootCAs: pool})
-	b.serve(&gloom.Worker{Handler: echoHandler, Concurrency: 2}, secure)
-	s := b.newSubmitter(secure)
+	tlsOption := gloom.TLS(&tls.Config{RootCAs: pool})
+	b.serve(&gloom.Worker{Handler: echoHandler, Concurrency: 2}, tlsOption)
+	s := b.newSubmitter(tlsOption)
 	for range 50 {
 		doJob(t, s, gloom.Job{Type: "echo", Body: []byte(`"secret"`)}, `"secret"`)
 	}

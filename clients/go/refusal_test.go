@@ -12,15 +12,15 @@ import (
 // endName names how a job or a cancel ended: the kind of error and its code.
 func endName(err error) string {
 	var (
-		refused *gloom.RefusedError
-		job     *gloom.JobError
-		lost    *gloom.LostError
-		broken  *gloom.ProtocolError
+		refusal     *gloom.RefusedError
+		job         *gloom.JobError
+		lost        *gloom.LostError
+		protocolErr *gloom.ProtocolError
 	)
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.As(err, &broken):
+	case errors.As(err, &protocolErr):
 		return "protocol error"
 	case errors.As(err, &lost):
 		text := "lost, not sent"
@@ -30,27 +30,27 @@ func endName(err error) string {
 		if lost.Acked {
 			text = "lost, acked"
 		}
-		if errors.As(err, &refused) {
-			text += ", " + string(refused.Code)
+		if errors.As(err, &refusal) {
+			text += ", " + string(refusal.Code)
 		}
 		return text
-	case errors.As(err, &refused):
-		return "refused " + string(refused.Code)
+	case errors.As(err, &refusal):
+		return "refused " + string(refusal.Code)
 	case errors.As(err, &job):
 		return "ended " + string(job.Code)
 	}
 	return err.Error()
 }
 
-// Each case makes the requests in ask, in order; then the broker sends the frames in says. want lists
-// the outcomes. In ask, a is a job, a? a job with NoAck, a! a detached job, a!? a job that is both (a
+// Each case makes the requests in ask, in order; then the broker sends the frames in replies. want
+// lists the outcomes. In ask, a is a job, a? a job with NoAck, a! a detached job, a!? a job that is both (a
 // ping follows it), -a a cancel, ~a a change and ^a an attach.
 func TestErrorAttribution(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		ask  string
-		says []string
-		want string
+		name    string
+		ask     string
+		replies []string
+		want    string
 	}{
 		{"refused in place of the ack", "a",
 			[]string{errorFrame("id_exists", "a")}, "a refused id_exists"},
@@ -148,36 +148,36 @@ func TestErrorAttribution(t *testing.T) {
 		{"a result before its ack", "a b",
 			[]string{resultFrame("a", "1"), okReply("a"), okReply("b"), resultFrame("b", "1")}, "a ok; b ok"},
 	} {
-		t.Run(c.name, func(t *testing.T) { runOrder(t, c.ask, c.says, c.want) })
+		t.Run(c.name, func(t *testing.T) { runOrder(t, c.ask, c.replies, c.want) })
 	}
 }
 
-func runOrder(t *testing.T, ask string, says []string, want string) {
+func runOrder(t *testing.T, ask string, replies []string, want string) {
 	s, broker := dial(t, newFakeBroker(t))
 	type waiter func() string
 	var waiters []waiter
-	for _, what := range strings.Fields(ask) {
-		id := strings.Trim(what, "?!-~^")
-		switch what[0] {
+	for _, step := range strings.Fields(ask) {
+		id := strings.Trim(step, "?!-~^")
+		switch step[0] {
 		case '-', '~':
 			done := make(chan error, 1)
 			go func() {
-				if what[0] == '-' {
+				if step[0] == '-' {
 					done <- s.Cancel(waitContext(t), id)
 				} else {
 					done <- s.Change(waitContext(t), id, gloom.Change{Priority: new(int64(1))})
 				}
 			}()
-			waiters = append(waiters, func() string { return what + " " + endName(receive(t, done, what)) })
+			waiters = append(waiters, func() string { return step + " " + endName(receive(t, done, step)) })
 		default:
 			var p *gloom.Pending
-			if what[0] == '^' {
+			if step[0] == '^' {
 				var err error
 				if p, err = s.Attach(waitContext(t), id, nil); err != nil {
 					t.Fatal(err)
 				}
 			} else {
-				p = submit(t, s, gloom.Job{ID: id, Detach: strings.Contains(what, "!"), NoAck: strings.HasSuffix(what, "?")})
+				p = submit(t, s, gloom.Job{ID: id, Detach: strings.Contains(step, "!"), NoAck: strings.HasSuffix(step, "?")})
 			}
 			waiters = append(waiters, func() string {
 				_, err := p.Result(waitContext(t))
@@ -185,11 +185,11 @@ func runOrder(t *testing.T, ask string, says []string, want string) {
 			})
 		}
 		broker.read() // so that requests go out in this order
-		if strings.HasSuffix(what, "!?") {
+		if strings.HasSuffix(step, "!?") {
 			broker.expect(`{"action":"ping"}`)
 		}
 	}
-	for _, payload := range says {
+	for _, payload := range replies {
 		if payload == "close" {
 			broker.close()
 		} else {
@@ -214,9 +214,9 @@ func TestDuplicateIDIsRefused(t *testing.T) {
 	}
 	broker.send(okReply("a"), resultFrame("a", "1"))
 	wantResult(t, a, "1")
-	again := submit(t, s, gloom.Job{ID: "a"})
+	duplicate := submit(t, s, gloom.Job{ID: "a"})
 	broker.send(okReply("a"), resultFrame("a", "2"))
-	wantResult(t, again, "2")
+	wantResult(t, duplicate, "2")
 }
 
 // TestJobEndsOnce: a broker that replies to a job once more after its end changes nothing.
@@ -236,23 +236,23 @@ func TestJobEndsOnce(t *testing.T) {
 
 func TestIDOfDetachedJobIsReusable(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t))
-	old := submit(t, s, gloom.Job{ID: "a", Detach: true})
+	detachedJob := submit(t, s, gloom.Job{ID: "a", Detach: true})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"detach":true,"body":null}`)
 	broker.send(okReply("a"))
-	if r, err := old.Result(waitContext(t)); err != nil || r.Body != nil {
+	if r, err := detachedJob.Result(waitContext(t)); err != nil || r.Body != nil {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	// The detached job is cancelled, and its id is used again at once.
 	cancelled := make(chan error, 1)
 	go func() { cancelled <- s.Cancel(waitContext(t), "a") }()
 	broker.expect(`{"action":"cancel","id":"a"}`)
-	again := submit(t, s, gloom.Job{ID: "a"})
+	successor := submit(t, s, gloom.Job{ID: "a"})
 	broker.expect(`{"action":"submit","id":"a","backoff_ms":1000,"body":null}`)
 	broker.send(okReply("a"), okReply("a"), resultFrame("a", "1"))
 	if err := receive(t, cancelled, "cancel"); err != nil {
 		t.Fatal(err)
 	}
-	wantResult(t, again, "1")
+	wantResult(t, successor, "1")
 }
 
 func TestAckReportsRefusal(t *testing.T) {

@@ -52,13 +52,13 @@ func (w *Worker) serveConn(addr string) Notice {
 		return Notice{Event: EventFailed, Addr: s.addr, Err: err}
 	}
 	defer context.AfterFunc(w.leavingCtx, s.leave)()
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	_, handlers := w.poolSize()
 	for range handlers {
-		all.Go(s.runHandlers)
+		wg.Go(s.runHandlers)
 	}
 	<-s.ended
-	all.Wait()
+	wg.Wait()
 	return Notice{Event: EventLost, Addr: s.addr, Err: s.lostError().Cause}
 }
 

@@ -47,14 +47,14 @@ func TestGoldenStreams(t *testing.T) {
 	}
 	for _, c := range doc.Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			sent, err := hex.DecodeString(c.Hex)
+			input, err := hex.DecodeString(c.Hex)
 			if err != nil {
 				t.Fatal(err)
 			}
-			arrivals := []io.Reader{iotest.OneByteReader(bytes.NewReader(sent)), iotest.HalfReader(bytes.NewReader(sent)),
-				iotest.DataErrReader(bytes.NewReader(sent))}
-			for cut := range len(sent) + 1 {
-				arrivals = append(arrivals, io.MultiReader(bytes.NewReader(sent[:cut]), bytes.NewReader(sent[cut:])))
+			arrivals := []io.Reader{iotest.OneByteReader(bytes.NewReader(input)), iotest.HalfReader(bytes.NewReader(input)),
+				iotest.DataErrReader(bytes.NewReader(input))}
+			for cut := range len(input) + 1 {
+				arrivals = append(arrivals, io.MultiReader(bytes.NewReader(input[:cut]), bytes.NewReader(input[cut:])))
 			}
 			for i, arrival := range arrivals {
 				in := make([]byte, 0, 1+i%64) // small, so that it must grow
@@ -66,19 +66,19 @@ func TestGoldenStreams(t *testing.T) {
 					got = append(got, string(payload))
 					used += 4 + len(payload)
 				}
-				if !slices.Equal(got, c.Payloads) || len(sent)-used != c.Rest {
-					t.Fatalf("arrival %d: cut into %q, %d bytes left; want %q, %d", i, got, len(sent)-used, c.Payloads, c.Rest)
+				if !slices.Equal(got, c.Payloads) || len(input)-used != c.Rest {
+					t.Fatalf("arrival %d: cut into %q, %d bytes left; want %q, %d", i, got, len(input)-used, c.Payloads, c.Rest)
 				}
-				var broken *ProtocolError
+				var protocolErr *ProtocolError
 				switch {
 				case c.Error == nil && (err != io.EOF || len(f.inBuf)-f.inPos != c.Rest):
 					t.Fatalf("arrival %d: %v, holds %d bytes; want the end, %d", i, err, len(f.inBuf)-f.inPos, c.Rest)
-				case c.Error != nil && !errors.As(err, &broken):
+				case c.Error != nil && !errors.As(err, &protocolErr):
 					t.Fatalf("arrival %d: %v, want a protocol error", i, err)
 				case c.Error != nil:
 					for _, word := range c.Error.Says {
-						if !strings.Contains(broken.Reason, word) {
-							t.Errorf("%q does not say %s", broken.Reason, word)
+						if !strings.Contains(protocolErr.Reason, word) {
+							t.Errorf("%q does not say %s", protocolErr.Reason, word)
 						}
 					}
 				}
@@ -91,9 +91,9 @@ func TestGoldenStreams(t *testing.T) {
 // With TLS, no read returns more than a record.
 func TestLongFrameInPieces(t *testing.T) {
 	const size, piece, limit = 32 << 20, 1 << 10, 5 * time.Second
-	began := time.Now()
+	start := time.Now()
 	arrival := readFunc(func(p []byte) (int, error) {
-		if time.Since(began) > limit {
+		if time.Since(start) > limit {
 			return 0, os.ErrDeadlineExceeded
 		}
 		return min(len(p), piece), nil

@@ -257,9 +257,9 @@ func TestWindowBlocks(t *testing.T) {
 func TestInvalidSubmitIsRefused(t *testing.T) {
 	s, broker := dial(t, newFakeBroker(t), gloom.MaxFrame(2000))
 	for _, c := range []struct {
-		job  gloom.Job
-		code gloom.Code
-		says string
+		job     gloom.Job
+		code    gloom.Code
+		message string
 	}{
 		{gloom.Job{Body: []byte(`{`)}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{Body: []byte(`1 2`)}, gloom.ErrInvalidJSON, "body"},
@@ -282,8 +282,8 @@ func TestInvalidSubmitIsRefused(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s did not refuse a job", c.code)
 		}
-		if wantError(t, err, c.code); !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%v does not say %q", err, c.says)
+		if wantError(t, err, c.code); !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%v does not say %q", err, c.message)
 		}
 	}
 	if n := s.Outstanding(); n != 0 {
@@ -297,9 +297,9 @@ func TestManyGoroutinesMaySubmit(t *testing.T) {
 	f := newFakeBroker(t)
 	s, broker := dial(t, f, gloom.Window(50))
 	go echoJobs(broker.nc)
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for g := range 20 {
-		all.Go(func() {
+		wg.Go(func() {
 			for n := range 200 {
 				body := fmt.Sprintf(`[%d,%d]`, g, n)
 				r, err := s.Do(waitContext(t), gloom.Job{Type: "echo", Body: []byte(body), NoAck: n%3 == 0})
@@ -310,7 +310,7 @@ func TestManyGoroutinesMaySubmit(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	if n := s.Outstanding(); n != 0 {
 		t.Errorf("%d outstanding", n)
 	}

@@ -60,10 +60,10 @@ func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 	for range 100 {
 		first = append(first, receive(t, k.runs, "a run"))
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for i := len(first) - 1; i >= 0; i-- {
 		r := first[i]
-		all.Go(func() {
+		wg.Go(func() {
 			switch i % 5 {
 			case 0:
 				r.Answer(map[string]string{"id": r.Job().ID}, nil)
@@ -83,23 +83,23 @@ func TestRunsAreAnsweredInAnyOrder(t *testing.T) {
 		r := receive(t, k.runs, "a second run")
 		r.Answer("second", nil)
 	}
-	all.Wait()
-	told := map[string]int{}
+	wg.Wait()
+	endCounts := map[string]int{}
 	for _, p := range ends {
 		res, err := p.Result(waitContext(t))
 		switch {
 		case errors.Is(err, gloom.ErrJobFailed):
-			told["failed"]++
+			endCounts["failed"]++
 		case err != nil:
 			t.Error(err)
 		case string(res.Body) == `{"id":"`+res.ID+`"}`:
-			told["own"]++
+			endCounts["own"]++
 		default:
-			told[string(res.Body)]++
+			endCounts[string(res.Body)]++
 		}
 	}
-	if fmt.Sprint(told) != `map["second":40 1:20 failed:20 own:20]` {
-		t.Error(told)
+	if fmt.Sprint(endCounts) != `map["second":40 1:20 failed:20 own:20]` {
+		t.Error(endCounts)
 	}
 }
 
@@ -141,9 +141,9 @@ func TestServedTypesCanChange(t *testing.T) {
 	r.Answer(nil, nil)
 	serve(gloom.Serving{Types: []string{"*"}})
 	receive(t, k.runs, "a run")
-	for _, bad := range []gloom.Serving{{}, {Types: []string{"*"}, Prefetch: -1}, {Types: []string{"\xff"}, Prefetch: 1}} {
-		if k.Serve(bad) == nil {
-			t.Errorf("%v was taken", bad)
+	for _, serving := range []gloom.Serving{{}, {Types: []string{"*"}, Prefetch: -1}, {Types: []string{"\xff"}, Prefetch: 1}} {
+		if k.Serve(serving) == nil {
+			t.Errorf("%v was taken", serving)
 		}
 	}
 }
@@ -154,12 +154,12 @@ func TestServeSendsExpectedFrames(t *testing.T) {
 	f := newFakeBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 0})
 	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quickBackoff}
-	failed := make(chan error, 1)
-	go func() { failed <- k.Start(context.Background()) }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- k.Start(context.Background()) }()
 	broker := f.accept()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`)
-	if err := receive(t, failed, "the start"); err != nil {
+	if err := receive(t, runErr, "the start"); err != nil {
 		t.Fatal(err)
 	}
 	k.Serve(gloom.Serving{Types: []string{"a", "b"}, Except: []string{"c"}, Prefetch: 3})
@@ -175,14 +175,14 @@ func TestServeSendsExpectedFrames(t *testing.T) {
 	one.Answer(nil, nil)
 	broker.expect(`{"action":"respond","id":"1","body":null}`)
 	broker.send(`{"ok":true}`, `{"ok":true}`)
-	stopped := make(chan error, 1)
-	go func() { stopped <- k.Stop(waitContext(t)) }()
+	stopErr := make(chan error, 1)
+	go func() { stopErr <- k.Stop(waitContext(t)) }()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`)
 	two.Answer(nil, gloom.RetryAfter(errors.New("later"), 0))
 	broker.expect(`{"action":"fail","id":"2","reason":"later","delay_ms":0}`)
 	broker.send(`{"ok":true}`)
-	if err := receive(t, stopped, "the stop"); err != nil {
+	if err := receive(t, stopErr, "the stop"); err != nil {
 		t.Error(err)
 	}
 }
@@ -195,9 +195,9 @@ func TestLostRunsAreCancelled(t *testing.T) {
 	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quickBackoff}
 	go k.Start(context.Background())
 	t.Cleanup(func() {
-		stopped, cancel := context.WithCancel(context.Background())
+		cancelledCtx, cancel := context.WithCancel(context.Background())
 		cancel()
-		k.Stop(stopped)
+		k.Stop(cancelledCtx)
 		receive(t, k.Done(), "the worker's end")
 	})
 	broker := f.accept()

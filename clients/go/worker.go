@@ -198,15 +198,15 @@ func (w *Worker) start(ctx context.Context) error {
 	w.joinedCtx, w.markJoined = context.WithCancel(context.Background())
 	w.done = make(chan struct{})
 
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	sockets, _ := w.poolSize()
 	for _, addr := range conf.addrs {
 		for range sockets {
-			all.Go(func() { w.serve(addr) })
+			wg.Go(func() { w.serve(addr) })
 		}
 	}
 	go func() {
-		all.Wait()
+		wg.Wait()
 		w.abort(ErrClosed)
 		close(w.done)
 	}()

@@ -21,23 +21,23 @@ func TestStopFinishesRuns(t *testing.T) {
 	broker := startJoinedWorker(t, f, w)
 	broker.send(jobFrame("a", "1"))
 	receive(t, running, "the job")
-	stopped := make(chan error, 2)
+	stopErrs := make(chan error, 2)
 	for range 2 {
-		go func() { stopped <- w.Stop(waitContext(t)) }()
+		go func() { stopErrs <- w.Stop(waitContext(t)) }()
 	}
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`)
 	close(release)
 	broker.expect(`{"action":"respond","body":"done"}`)
 	select {
-	case err := <-stopped:
+	case err := <-stopErrs:
 		t.Fatalf("stopped before the broker has the answer: %v", err)
 	default:
 	}
 	broker.send(`{"ok":true}`)
 	broker.expectClose()
 	for range 2 {
-		if err := receive(t, stopped, "Stop"); err != nil {
+		if err := receive(t, stopErrs, "Stop"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,14 +50,14 @@ func TestJobDuringLeaveIsAnswered(t *testing.T) {
 	f := newFakeBroker(t)
 	w := &gloom.Worker{Handler: echoHandler}
 	broker := startJoinedWorker(t, f, w)
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(waitContext(t)) }()
+	stopErr := make(chan error, 1)
+	go func() { stopErr <- w.Stop(waitContext(t)) }()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(jobFrame("a", "1"), `{"ok":true}`)
 	broker.expect(`{"action":"respond","body":1}`)
 	broker.send(`{"ok":true}`)
 	broker.expectClose()
-	if err := receive(t, stopped, "Stop"); err != nil {
+	if err := receive(t, stopErr, "Stop"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -65,7 +65,7 @@ func TestJobDuringLeaveIsAnswered(t *testing.T) {
 // Jobs that wait for a handler when the worker stops are released, or handled if the
 // broker does not know release.
 func TestStopReleasesWaitingJobs(t *testing.T) {
-	for says, knows := range map[string]bool{`{"ok":true}`: true, `{"error":"unknown_action","reason":"what?"}`: false} {
+	for reply, knowsRelease := range map[string]bool{`{"ok":true}`: true, `{"error":"unknown_action","reason":"what?"}`: false} {
 		f := newFakeBroker(t)
 		running, finish := make(chan string, 3), make(chan struct{})
 		w := &gloom.Worker{Concurrency: 1, Prefetch: 3, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
@@ -76,27 +76,27 @@ func TestStopReleasesWaitingJobs(t *testing.T) {
 		broker := startJoinedWorker(t, f, w)
 		broker.send(jobFrame("a", "1"), jobFrame("b", "1"))
 		receive(t, running, "the job")
-		stopped := make(chan error, 1)
-		go func() { stopped <- w.Stop(waitContext(t)) }()
+		stopErr := make(chan error, 1)
+		go func() { stopErr <- w.Stop(waitContext(t)) }()
 		broker.expect(`{"action":"leave"}`, `{"action":"release","id":"b"}`)
-		broker.send(jobFrame("c", "1"), `{"ok":true}`, says) // c was sent before the leave arrived
+		broker.send(jobFrame("c", "1"), `{"ok":true}`, reply) // c was sent before the leave arrived
 		broker.expect(`{"action":"release","id":"c"}`)
-		broker.send(says)
+		broker.send(reply)
 		close(finish)
 		broker.expect(`{"action":"respond","id":"a","body":1}`)
 		broker.send(`{"ok":true}`)
-		if !knows {
+		if !knowsRelease {
 			for _, id := range []string{"b", "c"} {
 				broker.expect(fmt.Sprintf(`{"action":"respond","id":%q,"body":1}`, id))
 				broker.send(`{"ok":true}`)
 			}
 		}
 		broker.expectClose()
-		if err := receive(t, stopped, "Stop"); err != nil {
+		if err := receive(t, stopErr, "Stop"); err != nil {
 			t.Fatal(err)
 		}
-		if began := 1 + len(running); began != map[bool]int{true: 1, false: 3}[knows] {
-			t.Errorf("%d jobs began", began)
+		if starts := 1 + len(running); starts != map[bool]int{true: 1, false: 3}[knowsRelease] {
+			t.Errorf("%d jobs began", starts)
 		}
 	}
 }
@@ -115,11 +115,11 @@ func TestStopEndsAfterTimeout(t *testing.T) {
 	broker.send(jobFrame("a", "1"))
 	receive(t, running, "the job")
 	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(ctx) }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- w.Stop(ctx) }()
 	broker.expect(`{"action":"leave"}`)
 	cancel()
-	wantError(t, receive(t, stopped, "Stop"), context.Canceled)
+	wantError(t, receive(t, runErr, "Stop"), context.Canceled)
 	wantError(t, receive(t, cause, "the end of the context"), gloom.ErrClosed)
 	broker.expectClose() // and no answer from a handler whose context has ended
 	receive(t, w.Done(), "the end of the worker")
@@ -135,8 +135,8 @@ func TestRunEndsWithContext(t *testing.T) {
 			return nil, nil
 		}}
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "carried"))
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- w.Run(ctx) }()
 	broker := f.accept()
 	broker.expect(joinFrame)
 	broker.send(`{"ok":true}`, jobFrame("a", "1"))
@@ -147,7 +147,7 @@ func TestRunEndsWithContext(t *testing.T) {
 	cancel()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`, `{"ok":true}`)
-	if err := receive(t, ended, "Run"); err != nil {
+	if err := receive(t, runErr, "Run"); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Run(ctx); err == nil {
@@ -180,13 +180,13 @@ func TestJobAfterLeaveIsGivenBack(t *testing.T) {
 	w := &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { <-release; return nil, nil }}
 	broker := startJoinedWorker(t, f, w)
 	broker.send(jobFrame("a", "1"))
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(waitContext(t)) }()
+	stopErr := make(chan error, 1)
+	go func() { stopErr <- w.Stop(waitContext(t)) }()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`, jobFrame("b", "1")) // this breaks the protocol; the close releases b
 	broker.expectClose()
 	close(release)
-	if err := receive(t, stopped, "Stop"); err != nil {
+	if err := receive(t, stopErr, "Stop"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -200,14 +200,14 @@ func TestStopEndsConnecting(t *testing.T) {
 			<-ctx.Done() // stopped, but still connected
 			return ours, nil
 		})}}
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(context.Background()) }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- w.Run(context.Background()) }()
 	receive(t, dialling, "the attempt")
 	if err := w.Stop(waitContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	newPeer(t, theirs).expectClose()
-	if err := receive(t, ended, "Run"); err != nil {
+	if err := receive(t, runErr, "Run"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -41,16 +41,16 @@ func startWorker(t *testing.T, f *fakeBroker, w *gloom.Worker, opts ...gloom.Opt
 	t.Helper()
 	w.Type = "echo"
 	w.Options = append([]gloom.Option{gloom.Addrs(f.addr()), quickBackoff}, opts...)
-	failed := make(chan error, 1)
-	go func() { failed <- w.Start(context.Background()) }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- w.Start(context.Background()) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		f.ln.Close()
-		stopped, cancelled := context.WithCancel(ctx)
-		cancelled()
-		w.Stop(stopped)
-		<-failed
+		runCtx, cancelRun := context.WithCancel(ctx)
+		cancelRun()
+		w.Stop(runCtx)
+		<-runErr
 		select {
 		case <-w.Done():
 		case <-ctx.Done():
@@ -139,10 +139,10 @@ func TestHandlerErrorsAreSent(t *testing.T) {
 		broker.expect(want)
 		broker.send(`{"ok":true}`)
 	}
-	what, ok := n.find(gloom.EventPanic)
+	notice, ok := n.find(gloom.EventPanic)
 	var p *gloom.PanicError
-	if !ok || !errors.As(what.Err, &p) || !strings.Contains(string(p.Stack), "worker_test.go") {
-		t.Errorf("panic notice: %v", what.Err)
+	if !ok || !errors.As(notice.Err, &p) || !strings.Contains(string(p.Stack), "worker_test.go") {
+		t.Errorf("panic notice: %v", notice.Err)
 	}
 	if gloom.Fatal(nil) != nil || gloom.RetryAfter(nil, time.Second) != nil {
 		t.Error("Fatal or RetryAfter made an error of nil")
@@ -151,15 +151,15 @@ func TestHandlerErrorsAreSent(t *testing.T) {
 
 // Without Notify, the standard logger reports a panic and its stack.
 func TestPanicIsLogged(t *testing.T) {
-	var logged strings.Builder
-	log.SetOutput(&logged)
+	var logText strings.Builder
+	log.SetOutput(&logText)
 	defer log.SetOutput(os.Stderr)
 	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { panic("boom") }})
 	broker.send(jobFrame("a", "1"))
 	broker.expect(`{"action":"fail","reason":"panic: boom"}`) // sent after the log
 	for _, want := range []string{`handler panicked on job "a": boom`, "goroutine ", "worker_test.go"} {
-		if !strings.Contains(logged.String(), want) {
-			t.Errorf("the log lacks %q:\n%s", want, logged.String())
+		if !strings.Contains(logText.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, logText.String())
 		}
 	}
 }
@@ -205,11 +205,11 @@ func TestLostConnectionEndsRunContext(t *testing.T) {
 	receive(t, running, "the job")
 	broker.close()
 	wantError(t, receive(t, cause, "the end of the context"), gloom.ErrLost)
-	again := f.accept()
-	again.expect(joinFrame)
-	again.send(`{"ok":true}`)
-	again.nc.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-	if payload, err := readFrame(again.nc); err == nil {
+	secondConn := f.accept()
+	secondConn.expect(joinFrame)
+	secondConn.send(`{"ok":true}`)
+	secondConn.nc.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if payload, err := readFrame(secondConn.nc); err == nil {
 		t.Errorf("the answer %s was sent on a new connection, not on that of its job", payload)
 	}
 }
@@ -249,13 +249,13 @@ func TestProgressIsSent(t *testing.T) {
 }
 
 func TestUnansweredProgressIsLimited(t *testing.T) {
-	sent := make(chan int, 1)
+	sentReports := make(chan int, 1)
 	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(ctx context.Context, j *gloom.Job) (any, error) {
 		n := 0
 		for j.Progress(n) == nil {
 			n++
 		}
-		sent <- n
+		sentReports <- n
 		return nil, context.Cause(ctx)
 	}})
 	broker.send(jobFrame("a", "1"))
@@ -263,7 +263,7 @@ func TestUnansweredProgressIsLimited(t *testing.T) {
 		broker.expect(fmt.Sprintf(`{"action":"progress","body":%d}`, n))
 	}
 	broker.send(`{"action":"cancel","id":"a"}`)
-	if n := receive(t, sent, "the end of the reports"); n != 64 {
+	if n := receive(t, sentReports, "the end of the reports"); n != 64 {
 		t.Errorf("%d reports without an answer", n)
 	}
 	broker.expect(`{"action":"fail","reason":"cancelled"}`)
@@ -286,11 +286,11 @@ func TestJobBeforeOkOfLeaveIsAnswered(t *testing.T) {
 
 func TestConcurrencyBoundsPrefetchedRuns(t *testing.T) {
 	f := newFakeBroker(t)
-	var running, most atomic.Int32
+	var running, maxRunning atomic.Int32
 	release := make(chan struct{})
 	w := &gloom.Worker{Concurrency: 2, Prefetch: 4, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
-		if n := running.Add(1); n > most.Load() {
-			most.Store(n)
+		if n := running.Add(1); n > maxRunning.Load() {
+			maxRunning.Store(n)
 		}
 		defer running.Add(-1)
 		<-release
@@ -319,8 +319,8 @@ func TestConcurrencyBoundsPrefetchedRuns(t *testing.T) {
 		delete(want, got)
 		broker.send(`{"ok":true}`)
 	}
-	if most.Load() != 2 {
-		t.Errorf("%d jobs ran at once, want 2", most.Load())
+	if maxRunning.Load() != 2 {
+		t.Errorf("%d jobs ran at once, want 2", maxRunning.Load())
 	}
 }
 
@@ -331,9 +331,9 @@ func TestWorkerJoinsWithSeveralTypes(t *testing.T) {
 		Handler: func(_ context.Context, job *gloom.Job) (any, error) {
 			return map[string]string{"type": job.Type, "trace": job.Headers.Get("traceparent")}, nil
 		}}
-	ended := make(chan error, 1)
+	runErr := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { ended <- w.Run(ctx) }()
+	go func() { runErr <- w.Run(ctx) }()
 	broker := f.accept()
 	broker.expect(`{"action":"join","types":["mail-*","sms"],"except":["mail-\"x\""],"prefetch":2,"cancel":true,"headers":true}`)
 	broker.send(`{"ok":true}`, `{"action":"job","id":"a","type":"mail-in","headers":{"traceparent":"00-ab"},"body":1}`)
@@ -343,18 +343,18 @@ func TestWorkerJoinsWithSeveralTypes(t *testing.T) {
 	cancel()
 	broker.expect(`{"action":"leave"}`)
 	broker.send(`{"ok":true}`, `{"ok":true}`)
-	if err := receive(t, ended, "Run"); err != nil {
+	if err := receive(t, runErr, "Run"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestHeadersAreSetAndRead(t *testing.T) {
-	var none gloom.Headers
-	if none.Get("k") != "" || len(none.Keys()) != 0 {
+	var noHeaders gloom.Headers
+	if noHeaders.Get("k") != "" || len(noHeaders.Keys()) != 0 {
 		t.Error("no headers have something")
 	}
-	none.Set("k", `é"`)
-	if got := string(none); got != `{"k":"é\""}` {
+	noHeaders.Set("k", `é"`)
+	if got := string(noHeaders); got != `{"k":"é\""}` {
 		t.Errorf("headers are %s", got)
 	}
 	h := gloom.Headers(`{"n": 1.50, "traceparent":"00-\u0061b"}`)
@@ -402,7 +402,7 @@ func TestRefusedAnswerIsReplaced(t *testing.T) {
 }
 
 func TestProtocolBreachesEndConnection(t *testing.T) {
-	for name, says := range map[string][]string{
+	for name, frames := range map[string][]string{
 		"two jobs at once":  {jobFrame("a", "1"), jobFrame("b", "1")},
 		"ok for nothing":    {`{"ok":true}`},
 		"no JSON":           {"nonsense"},
@@ -414,7 +414,7 @@ func TestProtocolBreachesEndConnection(t *testing.T) {
 				<-ctx.Done()
 				return nil, nil
 			}})
-			broker.send(says...)
+			broker.send(frames...)
 			broker.expectClose()
 			f.accept().expect(joinFrame)
 		})
@@ -448,15 +448,15 @@ func TestPermanentRefusalEndsWorker(t *testing.T) {
 		f := newFakeBroker(t)
 		w := &gloom.Worker{Type: "echo", Handler: echoHandler, Concurrency: 2,
 			Options: []gloom.Option{gloom.Addrs(f.addr()), quickBackoff, gloom.Token("t")}}
-		ended := make(chan error, 1)
-		go func() { ended <- w.Run(context.Background()) }()
+		runErr := make(chan error, 1)
+		go func() { runErr <- w.Run(context.Background()) }()
 		for range 2 {
 			broker := f.accept()
 			broker.expect(`{"action":"hello","token":"t"}`+"\n", joinFrame)
 			broker.send(`{"ok":true}`, fmt.Sprintf(`{"error":%q,"reason":"why"}`, code))
 			broker.expectClose()
 		}
-		wantError(t, receive(t, ended, "Run"), gloom.Code(code))
+		wantError(t, receive(t, runErr, "Run"), gloom.Code(code))
 	}
 }
 
@@ -492,7 +492,7 @@ func TestWorkerLeavesSilentBroker(t *testing.T) {
 }
 
 func TestBadWorkersAreRefused(t *testing.T) {
-	for says, w := range map[string]*gloom.Worker{
+	for message, w := range map[string]*gloom.Worker{
 		"type is empty":        {Handler: echoHandler},
 		"no handler":           {Type: "t"},
 		"UTF-8":                {Type: "\xff", Handler: echoHandler},
@@ -503,8 +503,8 @@ func TestBadWorkersAreRefused(t *testing.T) {
 		"except without":       {Type: "t", Except: []string{"u"}, Handler: echoHandler},
 	} {
 		err := w.Run(context.Background())
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("error is %v, want one that says %q", err, says)
+		if err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("error is %v, want one that says %q", err, message)
 		}
 		if err := w.Stop(context.Background()); err != nil {
 			t.Errorf("stop of a worker that never ran: %v", err)

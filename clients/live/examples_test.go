@@ -91,11 +91,11 @@ func TestReadmeExamplesOfClients(t *testing.T) {
 					continue
 				}
 				cmd, out := run(p.name)
-				late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+				killTimer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 				if err := cmd.Wait(); err != nil || out.String() != p.want {
 					t.Errorf("%s: %v, printed\n%s\nwant\n%s", p.name, err, out, p.want)
 				}
-				late.Stop()
+				killTimer.Stop()
 			}
 			for _, cmd := range workers {
 				cmd.Process.Signal(syscall.SIGTERM)

@@ -41,9 +41,9 @@ func tokensAndTLS(w *world) {
 	s = w.submitter(to)
 	s.wantFailure(s.do(agent.Command{Do: "submit", Type: "echo"}), "refused", "unauthorized")
 	// A client that does not know the issuer does not connect.
-	plain := addrs(srv)
-	plain.Addrs[0], plain.Token = "tls://"+plain.Addrs[0], "s3cret"
-	s = w.submitter(plain)
+	addr := addrs(srv)
+	addr.Addrs[0], addr.Token = "tls://"+addr.Addrs[0], "s3cret"
+	s = w.submitter(addr)
 	tag := s.do(agent.Command{Do: "submit", Type: "echo"})
 	select {
 	case e := <-s.Events:
@@ -161,20 +161,20 @@ func backoffs(w *world) {
 			if frame == "" {
 				return
 			}
-			sent := "0" // a frame without the key means 0
+			backoff := "0" // a frame without the key means 0
 			if _, rest, found := strings.Cut(frame, `"backoff_ms":`); found {
-				sent, _, _ = strings.Cut(rest, ",")
+				backoff, _, _ = strings.Cut(rest, ",")
 			}
 			p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
-			p.send(fmt.Sprintf(`{"id":%q,"body":%q}`, id(frame), sent))
+			p.send(fmt.Sprintf(`{"id":%q,"body":%q}`, id(frame), backoff))
 		}
 	})
 	s := w.submitter(agent.Options{Addrs: []string{addr}})
-	none, some := 0, 250
+	noBackoff, someBackoff := 0, 250
 	for _, c := range []struct {
 		retries, backoff *int
 		want             string
-	}{{nil, nil, "1000"}, {&some, nil, "1000"}, {&none, nil, "0"}, {&none, &some, "250"}, {&some, &none, "0"}} {
+	}{{nil, nil, "1000"}, {&someBackoff, nil, "1000"}, {&noBackoff, nil, "0"}, {&noBackoff, &someBackoff, "250"}, {&someBackoff, &noBackoff, "0"}} {
 		s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Retries: c.retries, Backoff: c.backoff}), strconv.Quote(c.want))
 	}
 }
@@ -193,8 +193,8 @@ func silentBroker(w *world) {
 	s := w.submitter(agent.Options{Addrs: []string{addr}, Heartbeat: 100})
 	tag := s.do(agent.Command{Do: "submit", Type: "echo"})
 	s.awaitAck(tag)
-	if told := s.wantFailure(tag, "lost", ""); !told.Acked {
-		w.Errorf("told %+v of an acked job", told)
+	if failure := s.wantFailure(tag, "lost", ""); !failure.Acked {
+		w.Errorf("told %+v of an acked job", failure)
 	}
 	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
 }
@@ -213,12 +213,12 @@ type badInput struct {
 }
 
 // sendNonsense sends bad input, and waits until the client closes the connection.
-func (p *peer) sendNonsense(bad badInput) {
-	io.WriteString(p, bad.raw)
-	for _, f := range bad.frames {
+func (p *peer) sendNonsense(input badInput) {
+	io.WriteString(p, input.raw)
+	for _, f := range input.frames {
 		p.send(f)
 	}
-	if bad.closes {
+	if input.closes {
 		time.Sleep(50 * time.Millisecond)
 		return
 	}
@@ -248,7 +248,7 @@ var nonsense = []badInput{
 }
 
 func nonsenseToSubmitter(w *world) {
-	for _, bad := range nonsense {
+	for _, input := range nonsense {
 		addr := newFake(w, func(n int, p *peer) {
 			if n > 0 {
 				p.serveOne()
@@ -256,22 +256,22 @@ func nonsenseToSubmitter(w *world) {
 			}
 			frame := p.skipTo("submit")
 			p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
-			p.sendNonsense(bad)
+			p.sendNonsense(input)
 		})
 		s := w.submitter(agent.Options{Addrs: []string{addr}})
 		if e := s.end(s.do(agent.Command{Do: "submit", Type: "echo"})); e.Error == nil || e.Error.Kind != "lost" || !e.Error.Acked {
-			w.Errorf("%s: told %s", bad.name, show(e))
+			w.Errorf("%s: told %s", input.name, show(e))
 		}
 		s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
 		s.Kill()
 	}
 	// Unusual but valid input is ignored.
-	deepest := `{"id":"nobody's","body":` + nested(1023) + `}`
+	deepestFrame := `{"id":"nobody's","body":` + nested(1023) + `}`
 	addr := newFake(w, func(_ int, p *peer) {
 		frame := p.skipTo("submit")
 		name := id(frame)
 		for _, f := range []string{
-			`{"moons":4}`, `{"action":"dance","id":1}`, deepest, `{"id":"nobody's","body":{"\u0000":1}}`, `{"id":"nobody's","body":"\ud800"}`, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
+			`{"moons":4}`, `{"action":"dance","id":1}`, deepestFrame, `{"id":"nobody's","body":{"\u0000":1}}`, `{"id":"nobody's","body":"\ud800"}`, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
 			fmt.Sprintf(`{"later":true,"ok":true,"id":%q}`, name), fmt.Sprintf(`{"id":%q,"progress":1}`, name),
 			`{"error":"job_failed","reason":"of another","id":"nobody's"}`,
 			fmt.Sprintf(` { "more" : [ ] , "body" : "well" , "id" : %q } `, name),
@@ -285,25 +285,25 @@ func nonsenseToSubmitter(w *world) {
 }
 
 func nonsenseToWorker(w *world) {
-	for _, bad := range nonsense {
-		var served atomic.Bool
+	for _, input := range nonsense {
+		var isServed atomic.Bool
 		addr := newFake(w, func(n int, p *peer) {
 			p.skipTo("join")
 			p.send(`{"ok":true}`)
 			if n == 0 {
-				p.sendNonsense(bad)
+				p.sendNonsense(input)
 				return
 			}
 			p.send(`{"moons":4}`)
 			p.send(`{"action":"cancel","id":"nobody's"}`)
 			p.send(`{"action":"job","id":"a1","type":"echo","body":{"x":1.10},"later":[]}`)
 			answer := p.skipTo("respond")
-			served.Store(strings.Contains(answer, `"a1"`) && strings.Contains(answer, `{"x":1.10}`))
+			isServed.Store(strings.Contains(answer, `"a1"`) && strings.Contains(answer, `{"x":1.10}`))
 			p.send(`{"ok":true}`)
 			io.Copy(io.Discard, p)
 		})
 		a := w.start("worker", agent.Options{Addrs: []string{addr}, Types: []string{"echo"}})
-		w.until("a job is answered after "+bad.name, served.Load)
+		w.until("a job is answered after "+input.name, isServed.Load)
 		a.Kill()
 	}
 }

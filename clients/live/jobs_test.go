@@ -58,20 +58,20 @@ func handlersFail(w *world) {
 	srv := w.broker()
 	w.worker(workers("echo")(srv))
 	jobs := w.jobs(srv)
-	var failed *gloom.JobError
+	var jobErr *gloom.JobError
 	_, err := jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"fail":"disk full: é"}`), Retries: 2})
-	if !errors.As(err, &failed) || !strings.Contains(failed.Reason, "disk full: é") || failed.Final {
+	if !errors.As(err, &jobErr) || !strings.Contains(jobErr.Reason, "disk full: é") || jobErr.Final {
 		w.Errorf("fail: %v", err)
 	}
 	_, err = jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"fatal":"no such file"}`), Retries: 1000, Backoff: time.Hour})
-	if !errors.As(err, &failed) || failed.Reason != "no such file" || !failed.Final {
+	if !errors.As(err, &jobErr) || jobErr.Reason != "no such file" || !jobErr.Final {
 		w.Errorf("fatal: %v", err)
 	}
 	// An hour of backoff is replaced by the delay that the handler asks for.
-	began := time.Now()
+	start := time.Now()
 	_, err = jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"retry_after":150}`), Retries: 1, Backoff: time.Hour})
-	if !errors.As(err, &failed) || !failed.Later || time.Since(began) < 150*time.Millisecond {
-		w.Errorf("retry_after: %v after %v", err, time.Since(began))
+	if !errors.As(err, &jobErr) || !jobErr.Later || time.Since(start) < 150*time.Millisecond {
+		w.Errorf("retry_after: %v after %v", err, time.Since(start))
 	}
 	r, err := jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"release":50}`), Retries: gloom.NoRetries})
 	if err != nil || string(r.Body) != `{"release":50}` {
@@ -79,10 +79,10 @@ func handlersFail(w *world) {
 	}
 	// The same from the submitter's side.
 	s := w.submitter(addrs(srv))
-	none := 0
-	told := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"fail":"why"}`, Retries: &none}), "job", "job_failed")
-	if !strings.Contains(told.Reason, "why") || told.Lost {
-		w.Errorf("told %+v", told)
+	noRetries := 0
+	failure := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"fail":"why"}`, Retries: &noRetries}), "job", "job_failed")
+	if !strings.Contains(failure.Reason, "why") || failure.Lost {
+		w.Errorf("told %+v", failure)
 	}
 }
 
@@ -111,8 +111,8 @@ func runTakesTooLong(w *world) {
 	srv := w.broker()
 	a := w.worker(workers("echo")(srv))
 	s := w.submitter(addrs(srv))
-	none := 0
-	tag := s.do(agent.Command{Do: "submit", ID: "slow", Type: "echo", Body: `{"unwanted":true}`, Timeout: 100, Retries: &none})
+	noRetries := 0
+	tag := s.do(agent.Command{Do: "submit", ID: "slow", Type: "echo", Body: `{"unwanted":true}`, Timeout: 100, Retries: &noRetries})
 	s.wantFailure(tag, "job", "job_failed")
 	w.awaitEvent(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "slow" })
 	// Its worker has answered in the end, and takes further jobs.
@@ -145,11 +145,11 @@ func progressArrives(w *world) {
 func optionsReachBroker(w *world) {
 	srv := w.broker()
 	s := w.submitter(addrs(srv))
-	low, high := int64(-5), int64(1)<<53-1
-	never, soon := 3_600_000, 0
+	lowPriority, highPriority := int64(-5), int64(1)<<53-1
+	longDelay, noDelay := 3_600_000, 0
 	order := []agent.Command{
-		{ID: "low", Priority: &low}, {ID: "first"}, {ID: "second"}, {ID: "high", Priority: &high},
-		{ID: "old", Age: 60_000}, {ID: "changed", Delay: &never}, {ID: "detached", Detach: true},
+		{ID: "low", Priority: &lowPriority}, {ID: "first"}, {ID: "second"}, {ID: "high", Priority: &highPriority},
+		{ID: "old", Age: 60_000}, {ID: "changed", Delay: &longDelay}, {ID: "detached", Detach: true},
 	}
 	for _, c := range order {
 		c.Do, c.Type, c.Body = "submit", "echo", `"`+c.ID+`"`
@@ -162,13 +162,13 @@ func optionsReachBroker(w *world) {
 			s.awaitAck(tag)
 		}
 	}
-	ten := int64(10)
-	s.wantDone(s.do(agent.Command{Do: "change", ID: "changed", Priority: &ten, Delay: &soon, Groups: []string{"a", "b"}}))
+	smallPriority := int64(10)
+	s.wantDone(s.do(agent.Command{Do: "change", ID: "changed", Priority: &smallPriority, Delay: &noDelay, Groups: []string{"a", "b"}}))
 	s.wantDone(s.do(agent.Command{Do: "ping"}))
-	var ran []string
+	var runIDs []string
 	allRan := make(chan struct{})
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
-		if ran = append(ran, job.ID); len(ran) == len(order) {
+		if runIDs = append(runIDs, job.ID); len(runIDs) == len(order) {
 			close(allRan)
 		}
 		return job.Body, nil
@@ -178,7 +178,7 @@ func optionsReachBroker(w *world) {
 	case <-time.After(patience):
 		w.Fatal("not all ran")
 	}
-	if got := strings.Join(ran, " "); got != "high changed old first second detached low" {
+	if got := strings.Join(runIDs, " "); got != "high changed old first second detached low" {
 		w.Errorf("ran %s", got)
 	}
 }
@@ -199,8 +199,8 @@ func headersReachWorker(w *world) {
 		w.Errorf("told %s", show(e))
 	}
 	s.wantAnswer(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"headers":true}`}), `{}`)
-	twice := s.do(agent.Command{Do: "submit", Type: "echo", Groups: []string{"a", "a"}})
-	if e := s.end(twice); e.Error == nil {
+	groupsTag := s.do(agent.Command{Do: "submit", Type: "echo", Groups: []string{"a", "a"}})
+	if e := s.end(groupsTag); e.Error == nil {
 		w.Errorf("a group named twice: %s", show(e))
 	}
 }
@@ -233,8 +233,8 @@ func fullBrokerRefuses(w *world) {
 	for range 2 {
 		s.awaitAck(s.do(agent.Command{Do: "submit", Type: "nobody"}))
 	}
-	if told := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "nobody"}), "refused", "overloaded"); !strings.Contains(told.Reason, "2") {
-		w.Errorf("the reason names no limit: %q", told.Reason)
+	if failure := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "nobody"}), "refused", "overloaded"); !strings.Contains(failure.Reason, "2") {
+		w.Errorf("the reason names no limit: %q", failure.Reason)
 	}
 	s.wantDone(s.do(agent.Command{Do: "ping"}))
 }
@@ -264,11 +264,11 @@ func keptJobIsTakenOver(w *world) {
 	s, other := w.submitter(addrs(srv)), w.submitter(addrs(srv))
 	tag := s.do(agent.Command{Do: "submit", ID: "k", Type: "later", Keep: 60_000})
 	s.awaitAck(tag)
-	attached := other.do(agent.Command{Do: "attach", ID: "k", Progress: true})
-	other.awaitAck(attached)
+	attachTag := other.do(agent.Command{Do: "attach", ID: "k", Progress: true})
+	other.awaitAck(attachTag)
 	s.wantFailure(tag, "job", "taken_over")
 	w.serve(srv, &gloom.Worker{Type: "later", Handler: func(context.Context, *gloom.Job) (any, error) { return "here", nil }})
-	other.wantAnswer(attached, `"here"`)
+	other.wantAnswer(attachTag, `"here"`)
 	other.wantFailure(other.do(agent.Command{Do: "attach", ID: "k"}), "refused", "unknown_id")
 }
 
@@ -290,8 +290,8 @@ func drainAndClose(w *world) {
 	tag = s.do(agent.Command{Do: "submit", Type: "nobody"})
 	s.awaitAck(tag)
 	s.wantDone(s.do(agent.Command{Do: "close"}))
-	if told := s.wantFailure(tag, "lost", ""); !told.Acked {
-		w.Errorf("told %+v of an acked job", told)
+	if failure := s.wantFailure(tag, "lost", ""); !failure.Acked {
+		w.Errorf("told %+v of an acked job", failure)
 	}
 	if err := s.Wait(patience); err != nil {
 		w.Errorf("the program: %v", err)
@@ -331,13 +331,13 @@ func leaves(w *world) {
 		if _, err := jobs.Do(w.within(), gloom.Job{Type: "echo", Priority: -1}); err != nil { // the others have ended
 			w.Fatal(err)
 		}
-		left := s.do(agent.Command{Do: "leave"})
+		leaveTag := s.do(agent.Command{Do: "leave"})
 		s.Stop(syscall.SIGCONT)
-		s.wantDone(left)
-		had := 0
+		s.wantDone(leaveTag)
+		answers := 0
 		for i, tag := range tags {
 			if e := s.end(tag); e.Result != nil {
-				had++
+				answers++
 				continue
 			}
 			p, err := jobs.Attach(w.within(), fmt.Sprint(i), nil)
@@ -345,9 +345,9 @@ func leaves(w *world) {
 				w.Fatal(err)
 			}
 			if r, err := p.Result(w.within()); err != nil || string(r.Body) != body {
-				w.Fatalf("job %d, after %d answers before the end: %v", i, had, err)
+				w.Fatalf("job %d, after %d answers before the end: %v", i, answers, err)
 			}
 		}
-		w.Logf("TLS %t: %d of %d answers came at the end", secure, had, n)
+		w.Logf("TLS %t: %d of %d answers came at the end", secure, answers, n)
 	}
 }

@@ -77,8 +77,8 @@ func (w *world) broker(change ...func(*settings.Options)) *server.Server {
 // submitter is a program that submits jobs, with its reports.
 type submitter struct {
 	*agent.Agent
-	w    *world
-	told map[string][]agent.Event
+	w      *world
+	events map[string][]agent.Event
 }
 
 func (w *world) start(role string, options agent.Options) *agent.Agent {
@@ -104,7 +104,7 @@ func (w *world) start(role string, options agent.Options) *agent.Agent {
 // submitter starts a program that submits.
 func (w *world) submitter(options agent.Options) *submitter {
 	w.Helper()
-	return &submitter{Agent: w.start("submitter", options), w: w, told: map[string][]agent.Event{}}
+	return &submitter{Agent: w.start("submitter", options), w: w, events: map[string][]agent.Event{}}
 }
 
 // do begins a command and returns its tag.
@@ -123,20 +123,20 @@ func (s *submitter) do(c agent.Command) string {
 // next waits for the next report under a tag.
 func (s *submitter) next(tag string) agent.Event {
 	s.w.Helper()
-	late := time.After(patience)
-	for len(s.told[tag]) == 0 {
+	timeout := time.After(patience)
+	for len(s.events[tag]) == 0 {
 		select {
 		case e, ok := <-s.Events:
 			if !ok {
 				s.w.Fatal("the program ended")
 			}
-			s.told[e.Tag] = append(s.told[e.Tag], e)
-		case <-late:
+			s.events[e.Tag] = append(s.events[e.Tag], e)
+		case <-timeout:
 			s.w.Fatalf("nothing was reported about command %s within %v", tag, patience)
 		}
 	}
-	e := s.told[tag][0]
-	s.told[tag] = s.told[tag][1:]
+	e := s.events[tag][0]
+	s.events[tag] = s.events[tag][1:]
 	return e
 }
 
@@ -231,20 +231,20 @@ func (w *world) worker(options agent.Options) *agent.Agent {
 	return a
 }
 
-// awaitEvent waits until a worker's program reports an event for which is returns true.
-func (w *world) awaitEvent(a *agent.Agent, what string, is func(agent.Event) bool) {
+// awaitEvent waits until a worker's program reports an event for which matches returns true.
+func (w *world) awaitEvent(a *agent.Agent, what string, matches func(agent.Event) bool) {
 	w.Helper()
-	late := time.After(patience)
+	timeout := time.After(patience)
 	for {
 		select {
 		case e, ok := <-a.Events:
 			if !ok {
 				w.Fatalf("the worker ended without telling %s: %v", what, a.Wait(patience))
 			}
-			if is(e) {
+			if matches(e) {
 				return
 			}
-		case <-late:
+		case <-timeout:
 			w.Fatalf("the worker did not tell %s within %v", what, patience)
 		}
 	}

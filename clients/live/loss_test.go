@@ -17,10 +17,10 @@ import (
 )
 
 // until waits for a condition.
-func (w *world) until(what string, is func() bool) {
+func (w *world) until(what string, isReached func() bool) {
 	w.Helper()
-	for late := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(late) {
+	for deadline := time.Now().Add(patience); !isReached(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
 			w.Fatalf("not within %v: %s", patience, what)
 		}
 	}
@@ -34,8 +34,8 @@ func cutSubmitter(w *world) {
 	tag := s.do(agent.Command{Do: "submit", Type: "nobody"})
 	s.awaitAck(tag)
 	p.cut()
-	if told := s.wantFailure(tag, "lost", ""); !told.Acked || !told.Sent {
-		w.Errorf("told %+v of an acked job", told)
+	if failure := s.wantFailure(tag, "lost", ""); !failure.Acked || !failure.Sent {
+		w.Errorf("told %+v of an acked job", failure)
 	}
 	s.submitUntilAnswered(agent.Command{Do: "submit", Type: "echo", Body: `1`}, `1`)
 }
@@ -136,20 +136,20 @@ func brokerRestarts(w *world) {
 }
 
 func brokerForgotKeptJob(w *world) {
-	old, srv := w.broker(), w.broker()
-	p := newProxy(w, old.SubmitAddr().String())
+	oldBroker, srv := w.broker(), w.broker()
+	p := newProxy(w, oldBroker.SubmitAddr().String())
 	s := w.submitter(agent.Options{Addrs: []string{p.addr()}})
-	once := s.do(agent.Command{Do: "submit", ID: "once", Type: "echo", Body: `1`, Keep: 60_000})
-	s.awaitAck(once)
-	again := s.do(agent.Command{Do: "submit", ID: "again", Type: "echo", Body: `2`, Keep: 60_000, AtLeastOnce: true})
-	s.awaitAck(again)
+	onceTag := s.do(agent.Command{Do: "submit", ID: "once", Type: "echo", Body: `1`, Keep: 60_000})
+	s.awaitAck(onceTag)
+	repeatableTag := s.do(agent.Command{Do: "submit", ID: "again", Type: "echo", Body: `2`, Keep: 60_000, AtLeastOnce: true})
+	s.awaitAck(repeatableTag)
 	p.redirect(srv.SubmitAddr().String())
 	p.cut()
-	if told := s.wantFailure(once, "lost", ""); !told.Acked {
-		w.Errorf("told %+v of an acked job", told)
+	if failure := s.wantFailure(onceTag, "lost", ""); !failure.Acked {
+		w.Errorf("told %+v of an acked job", failure)
 	}
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
-	s.wantAnswer(again, `2`)
+	s.wantAnswer(repeatableTag, `2`)
 }
 
 func secondBroker(w *world) {
@@ -209,19 +209,19 @@ func twoBrokers(w *world) {
 
 func workerDies(w *world) {
 	srv := w.broker()
-	dying := w.worker(workers("echo")(srv))
+	mortalWorker := w.worker(workers("echo")(srv))
 	s := w.submitter(addrs(srv))
-	one := 1
-	tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"exit":true}`, Retries: &one})
+	oneRetry := 1
+	tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"exit":true}`, Retries: &oneRetry})
 	s.awaitAck(tag)
-	dying.Wait(patience)
+	mortalWorker.Wait(patience)
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	s.wantAnswer(tag, `{"exit":true}`)
 	// Without a retry, the submitter is told that the lost worker may have done the job.
 	w.worker(workers("other")(srv))
-	none := 0
-	if told := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "other", Body: `{"exit":true}`, Retries: &none}), "job", "job_failed"); !told.Lost {
-		w.Errorf("told %+v of a job that was lost", told)
+	noRetries := 0
+	if failure := s.wantFailure(s.do(agent.Command{Do: "submit", Type: "other", Body: `{"exit":true}`, Retries: &noRetries}), "job", "job_failed"); !failure.Lost {
+		w.Errorf("told %+v of a job that was lost", failure)
 	}
 }
 
@@ -231,11 +231,11 @@ func workerStops(w *world) {
 	work.Concurrency = 2
 	a := w.worker(work)
 	s := w.submitter(addrs(srv))
-	none := 0
+	noRetries := 0
 	const begins = `{"progress":1,"sleep":300}`
 	var tags []string
 	for range 4 {
-		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: begins, Progress: true, Retries: &none})
+		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: begins, Progress: true, Retries: &noRetries})
 		tags = append(tags, tag)
 	}
 	for _, tag := range tags[:2] { // a job that has not begun may be given back

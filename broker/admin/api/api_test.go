@@ -30,34 +30,34 @@ func TestSchemasMatchTypes(t *testing.T) {
 		"Fleet":     api.Fleet{}, "Forgotten": api.Forgotten{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{}, "Severities": api.Severities{},
 	}
 	// Some keys are optional in requests and always present in answers.
-	asked := map[string]bool{"Limits": true}
+	queryNames := map[string]bool{"Limits": true}
 	doc, err := openapi3.NewLoader().LoadFromFile("../openapi.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	described := doc.Components.Schemas
-	if want, got := slices.Sorted(maps.Keys(described)), slices.Sorted(maps.Keys(types)); !slices.Equal(got, want) {
+	schemas := doc.Components.Schemas
+	if want, got := slices.Sorted(maps.Keys(schemas)), slices.Sorted(maps.Keys(types)); !slices.Equal(got, want) {
 		t.Errorf("types for the schemas %v, want %v", got, want)
 	}
 	for name, v := range types {
-		s := described[name]
+		s := schemas[name]
 		if s == nil {
 			continue
 		}
-		var keys, needed []string
+		var keys, requiredKeys []string
 		for key, optional := range jsonKeys(reflect.TypeOf(v)) {
 			keys = append(keys, key)
-			if !optional && !asked[name] {
-				needed = append(needed, key)
+			if !optional && !queryNames[name] {
+				requiredKeys = append(requiredKeys, key)
 			}
 		}
 		slices.Sort(keys)
-		slices.Sort(needed)
+		slices.Sort(requiredKeys)
 		if want := slices.Sorted(maps.Keys(s.Value.Properties)); !slices.Equal(keys, want) {
 			t.Errorf("%s has the keys %v, the document says %v", name, keys, want)
 		}
-		if want := slices.Sorted(slices.Values(s.Value.Required)); !slices.Equal(needed, want) {
-			t.Errorf("%s always has %v, the document says %v", name, needed, want)
+		if want := slices.Sorted(slices.Values(s.Value.Required)); !slices.Equal(requiredKeys, want) {
+			t.Errorf("%s always has %v, the document says %v", name, requiredKeys, want)
 		}
 	}
 }

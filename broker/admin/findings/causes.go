@@ -69,8 +69,8 @@ func formatSpan(d time.Duration) string {
 }
 
 func (l *finder) checkBroker() {
-	last, first := l.lastCounters, !l.lastCounters.started
-	last.started = true
+	counters, isFirst := l.lastCounters, !l.lastCounters.started
+	counters.started = true
 	find := func(severity, cause string, msg message) {
 		l.add(severity, "broker", "broker", cause, 0, msg).Immediate = true
 	}
@@ -83,26 +83,26 @@ func (l *finder) checkBroker() {
 			"clients continue with the broker that replaces it: start that one"))
 	}
 	if l.Lag >= minLag {
-		last.lag, last.lateAt = l.Lag, l.Now
+		counters.lag, counters.lateAt = l.Lag, l.Now
 	}
-	if l.Now.Sub(last.lateAt) <= recentTime {
-		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", formatSpan(last.lag)),
+	if l.Now.Sub(counters.lateAt) <= recentTime {
+		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", formatSpan(counters.lag)),
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
-	if g := &last.refused; g.update(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixedMessage(finding.Plural(g.amount, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
+	if g := &counters.refused; g.update(l.Refused, l.Now, isFirst) {
+		find(api.Severe, "refused", fixedMessage(finding.Plural(g.increase, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error says which: raise the limit, add workers, or see why the client stopped sending"))
 	}
-	if g := &last.refusedConns; g.update(l.RefusedConns, l.Now, first) {
-		find(api.Severe, "turned_away", fixedMessage(finding.Plural(g.amount, "connection")+" turned away lately, because as many are open as are allowed",
+	if g := &counters.refusedConns; g.update(l.RefusedConns, l.Now, isFirst) {
+		find(api.Severe, "turned_away", fixedMessage(finding.Plural(g.increase, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may also take up to an eighth of --max-memory), or see who opens so many"))
 	}
-	if g := &last.acceptErrors; g.update(l.AcceptErrors, l.Now, first) {
-		find(api.Severe, "unaccepted", fixedMessage(finding.Plural(g.amount, "connection")+" recently failed to be accepted or served",
+	if g := &counters.acceptErrors; g.update(l.AcceptErrors, l.Now, isFirst) {
+		find(api.Severe, "unaccepted", fixedMessage(finding.Plural(g.increase, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
-	if g := &last.unauthorized; g.update(l.Unauthorized, l.Now, first) {
-		find(api.Warning, "unauthorized", fixedMessage(finding.Plural(g.amount, "request")+" lately had no token or an unknown one",
+	if g := &counters.unauthorized; g.update(l.Unauthorized, l.Now, isFirst) {
+		find(api.Warning, "unauthorized", fixedMessage(finding.Plural(g.increase, "request")+" lately had no token or an unknown one",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
 	if l.Certificate != "" {
@@ -217,8 +217,8 @@ func (l *finder) checkType(t *Type) {
 	if t.ExcessFailures >= minFailures+uint64(t.LostWorkers) && t.IsFailing(l.Now) {
 		find(failureFinding(t)).Immediate = true
 	}
-	if g := &t.releases; g.amount >= minReleases && g.isRecent(l.Now) {
-		find(api.Warning, "given_back", fixedMessage("workers recently gave back "+finding.Plural(g.amount, "job")+" of it without running them",
+	if g := &t.releases; g.increase >= minReleases && g.isRecent(l.Now) {
+		find(api.Warning, "given_back", fixedMessage("workers recently gave back "+finding.Plural(g.increase, "job")+" of it without running them",
 			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).Immediate = true
 	}
 	if t.SameReason >= minFailures {

@@ -116,11 +116,11 @@ func (t *Type) Update(before, after *api.Type, now time.Time, passed time.Durati
 // IsFailing reports whether its runs are failing: the last failure is recent or, while workers serve
 // the type and no run has been answered since, less than FailingFor ago.
 func (t *Type) IsFailing(now time.Time) bool {
-	last := recentTime
+	failureTime := recentTime
 	if t.Figures.Workers > 0 && !t.AnsweredAt.After(t.FailedAt) {
-		last = FailingFor
+		failureTime = FailingFor
 	}
-	return t.ExcessFailures > 0 && now.Sub(t.FailedAt) <= last
+	return t.ExcessFailures > 0 && now.Sub(t.FailedAt) <= failureTime
 }
 
 func (t *Type) countRuns(before, after *api.Type, now time.Time) {
@@ -128,7 +128,7 @@ func (t *Type) countRuns(before, after *api.Type, now time.Time) {
 	failed := after.Ledger.Failed - before.Ledger.Failed
 	// A released job is not a failure.
 	failed += after.Requeued - before.Requeued - min(after.Releases-before.Releases, after.Requeued-before.Requeued)
-	t.releases.last = before.Releases
+	t.releases.lastValue = before.Releases
 	t.releases.update(after.Releases, now, false)
 	if failed > 0 {
 		t.FailedAt = now
@@ -172,20 +172,20 @@ type lastCounters struct {
 
 // growth holds a counter's value, its recent growth, and the time when it last grew.
 type growth struct {
-	last, amount uint64
-	grewAt       time.Time
+	lastValue, increase uint64
+	grewAt              time.Time
 }
 
 // update sets the counter to n, and reports whether it grew lately.
 func (g *growth) update(n uint64, now time.Time, first bool) bool {
 	switch {
 	case first:
-		g.last = n
-	case n > g.last:
+		g.lastValue = n
+	case n > g.lastValue:
 		if now.Sub(g.grewAt) > recentTime {
-			g.amount = 0
+			g.increase = 0
 		}
-		g.amount, g.last, g.grewAt = g.amount+n-g.last, n, now
+		g.increase, g.lastValue, g.grewAt = g.increase+n-g.lastValue, n, now
 	}
 	return g.isRecent(now)
 }

@@ -108,13 +108,13 @@ func TestRandomBodies(t *testing.T) {
 	typ := freshName("random")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
 	for range 500 {
-		there, back := randomJSON(r, 5), randomJSON(r, 5)
-		id := s.submitFresh(typ, there)
-		if got, body := w.nextJob(); got != id || body != there {
-			t.Fatalf("worker got %s, want %s", body, there)
+		sentBody, answer := randomJSON(r, 5), randomJSON(r, 5)
+		id := s.submitFresh(typ, sentBody)
+		if got, body := w.nextJob(); got != id || body != sentBody {
+			t.Fatalf("worker got %s, want %s", body, sentBody)
 		}
-		w.respond(back)
-		s.wantResult(id, back)
+		w.respond(answer)
+		s.wantResult(id, answer)
 	}
 }
 

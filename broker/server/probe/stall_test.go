@@ -52,22 +52,22 @@ func TestStallBlamesNoWorker(t *testing.T) {
 					w.send(`{"action":"respond","body":1}`)
 				}
 			})
-			back := time.Now()
-			failed := 0
-			for left := workers; left > 0; {
+			resumedAt := time.Now()
+			failures := 0
+			for openJobs := workers; openJobs > 0; {
 				switch f := s.recv(); f.kind() {
 				case "ack":
 				case "result":
-					left--
+					openJobs--
 				default:
-					left--
-					failed++
+					openJobs--
+					failures++
 				}
 			}
-			if failed != 1 {
-				t.Errorf("%d of %d jobs failed, want the one that was not answered", failed, workers)
+			if failures != 1 {
+				t.Errorf("%d of %d jobs failed, want the one that was not answered", failures, workers)
 			}
-			checkSoonAfter(t, back, 4000*ms, "the one that was not answered")
+			checkSoonAfter(t, resumedAt, 4000*ms, "the one that was not answered")
 		})
 	}
 }

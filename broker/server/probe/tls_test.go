@@ -448,12 +448,12 @@ func TestTokensWorkOverTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, key := range []string{"submit_also", "worker_also"} {
-			also, _ := ready[key].([]any)
-			if len(also) == 0 {
+			addrs, _ := ready[key].([]any)
+			if len(addrs) == 0 {
 				t.Errorf("%s is not there: %s", key, b.Ready)
 				continue
 			}
-			addr, _ := also[0].(string)
+			addr, _ := addrs[0].(string)
 			if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
 				t.Errorf("%s is %q: %s", key, addr, b.Ready)
 				continue

@@ -147,11 +147,11 @@ type Agent struct {
 // Start starts the program of a language as "submitter" or "worker". Its standard error goes to
 // stderr.
 func (l Language) Start(role string, options Options, stderr io.Writer) (*Agent, error) {
-	told, err := json.Marshal(options)
+	optionsJSON, err := json.Marshal(options)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(l.command[0], append(l.command[1:len(l.command):len(l.command)], role, string(told))...)
+	cmd := exec.Command(l.command[0], append(l.command[1:len(l.command):len(l.command)], role, string(optionsJSON))...)
 	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()

@@ -26,8 +26,8 @@ func TestFirstVisitTime(t *testing.T) {
 	if *runLong {
 		visits = 15
 	}
-	const seen = "first-contentful-paint"
-	took := map[string][]float64{}
+	const paintName = "first-contentful-paint"
+	times := map[string][]float64{}
 	// visit records the times of the marks. Each visit has a profile and a tab of its own.
 	visit := func(path, script string, marks ...string) {
 		t.Run(path, func(t *testing.T) {
@@ -38,25 +38,25 @@ func TestFirstVisitTime(t *testing.T) {
 			for _, mark := range marks {
 				b.WaitUntil(`performance.getEntriesByName($0).length`, mark)
 				at := pagetest.Eval[float64](b, `return performance.getEntriesByName($0)[0].startTime`, mark)
-				took[path+mark] = append(took[path+mark], at)
+				times[path+mark] = append(times[path+mark], at)
 			}
 		})
 	}
 	for range visits {
-		visit("/lib/preact.LICENSE", "", seen)
+		visit("/lib/preact.LICENSE", "", paintName)
 		visit("/", `for (const [mark, what] of [['drawn', '.now'], ['plots', '.uplot canvas']])
-			(function look() { document.querySelector(what) ? performance.mark(mark) : requestAnimationFrame(look); })()`, "drawn", seen, "plots")
+			(function look() { document.querySelector(what) ? performance.mark(mark) : requestAnimationFrame(look); })()`, "drawn", paintName, "plots")
 	}
 	spread := func(of string) string {
-		slices.Sort(took[of])
-		n := len(took[of])
+		slices.Sort(times[of])
+		n := len(times[of])
 		if n != visits {
 			t.Fatalf("%s came in %d of %d visits", of, n, visits)
 		}
-		return fmt.Sprintf("%.0f ms (%.0f to %.0f)", took[of][n/2], took[of][0], took[of][n-1])
+		return fmt.Sprintf("%.0f ms (%.0f to %.0f)", times[of][n/2], times[of][0], times[of][n-1])
 	}
 	t.Logf("%d first visits: figures drawn after %s, seen after %s, plots drawn after %s; a text is seen after %s",
-		visits, spread("/drawn"), spread("/"+seen), spread("/plots"), spread("/lib/preact.LICENSE"+seen))
+		visits, spread("/drawn"), spread("/"+paintName), spread("/plots"), spread("/lib/preact.LICENSE"+paintName))
 }
 
 // TestHundredOpenPages measures what a hundred browsers with open pages cost a broker.
@@ -99,11 +99,11 @@ func TestHundredOpenPages(t *testing.T) {
 			}
 			return sum
 		}
-		before, began := ticks(), time.Now()
+		before, startedAt := ticks(), time.Now()
 		time.Sleep(15 * time.Second)
-		return float64(ticks()-before) / time.Since(began).Seconds()
+		return float64(ticks()-before) / time.Since(startedAt).Seconds()
 	}
-	alone := share()
+	baseShare := share()
 	for range 100 {
 		r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/v1/events")
 		if err != nil {
@@ -112,5 +112,5 @@ func TestHundredOpenPages(t *testing.T) {
 		defer r.Body.Close()
 		go func() { _, _ = io.Copy(io.Discard, r.Body) }()
 	}
-	t.Logf("the broker takes %.2f %% of a core with a hundred streams of events, %.2f %% without", share(), alone)
+	t.Logf("the broker takes %.2f %% of a core with a hundred streams of events, %.2f %% without", share(), baseShare)
 }

@@ -62,8 +62,8 @@ func (g *gate) forward(to, from net.Conn) {
 		n, err := from.Read(buf)
 		g.RLock()
 		if n > 0 {
-			if _, bad := to.Write(buf[:n]); err == nil {
-				err = bad
+			if _, writeErr := to.Write(buf[:n]); err == nil {
+				err = writeErr
 			}
 		}
 		g.RUnlock()

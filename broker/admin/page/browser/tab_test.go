@@ -81,12 +81,12 @@ func TestOpenPageSurvivesBrokerRestart(t *testing.T) {
 	b.CheckAccessible("away")
 	b.GoTo("#/workers") // a view whose script has not been loaded yet
 	b.WaitForText("This view could not be loaded.")
-	again := start(t, func(o *settings.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
+	secondWorld := start(t, func(o *settings.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
 	b.WaitForNoText("The broker does not answer")
 	b.WaitForText("No worker is connected.")
 	b.GoTo("#/")
 	b.WaitForText("v2.0.0", "No job has come")
-	again.submit(gloom.Job{Type: "after"})
+	secondWorld.submit(gloom.Job{Type: "after"})
 	b.WaitForText("after")
 	b.CheckPolicy()
 }

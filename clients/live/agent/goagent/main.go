@@ -64,24 +64,24 @@ func main() {
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func failure(err error) map[string]any {
-	told := map[string]any{"kind": err.Error()}
-	var refused *gloom.RefusedError
+	event := map[string]any{"kind": err.Error()}
+	var refusal *gloom.RefusedError
 	var job *gloom.JobError
 	var lost *gloom.LostError
 	switch {
 	case errors.As(err, &lost):
-		told["kind"], told["acked"], told["sent"] = "lost", lost.Acked, lost.Sent
-	case errors.As(err, &refused):
-		told["kind"], told["code"], told["reason"] = "refused", refused.Code, refused.Reason
+		event["kind"], event["acked"], event["sent"] = "lost", lost.Acked, lost.Sent
+	case errors.As(err, &refusal):
+		event["kind"], event["code"], event["reason"] = "refused", refusal.Code, refusal.Reason
 	case errors.As(err, &job):
-		told["kind"], told["code"], told["reason"] = "job", job.Code, job.Reason
-		told["final"], told["lost"] = job.Final, job.Lost
+		event["kind"], event["code"], event["reason"] = "job", job.Code, job.Reason
+		event["final"], event["lost"] = job.Final, job.Lost
 	case errors.Is(err, gloom.ErrClosed):
-		told["kind"] = "closed"
+		event["kind"] = "closed"
 	case errors.Is(err, gloom.ErrNotConnected):
-		told["kind"] = "not connected"
+		event["kind"] = "not connected"
 	}
-	return told
+	return event
 }
 
 func submit(o agent.Options, opts []gloom.Option) {
@@ -136,9 +136,9 @@ func submit(o agent.Options, opts []gloom.Option) {
 		case "drain":
 			return jobs.Drain(ctx)
 		case "leave":
-			soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+			submitCtx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
-			jobs.Leave(soon)
+			jobs.Leave(submitCtx)
 			return nil
 		case "close":
 			return jobs.Close()
@@ -192,8 +192,8 @@ func job(c agent.Command, progress func(json.RawMessage)) gloom.Job {
 }
 
 func bench(ctx context.Context, jobs *gloom.Submitter, c agent.Command) error {
-	began := time.Now()
-	var failed error
+	start := time.Now()
+	var firstErr error
 	for i := range c.Count {
 		j := gloom.Job{Type: c.Type, Body: strconv.AppendInt(nil, int64(i), 10)}
 		if c.Window == 1 {
@@ -204,7 +204,7 @@ func bench(ctx context.Context, jobs *gloom.Submitter, c agent.Command) error {
 		}
 		err := jobs.SubmitFunc(ctx, j, func(_ gloom.Result, err error) {
 			if err != nil {
-				failed = err
+				firstErr = err
 			}
 		})
 		if err != nil {
@@ -216,8 +216,8 @@ func bench(ctx context.Context, jobs *gloom.Submitter, c agent.Command) error {
 			return err
 		}
 	}
-	tell(map[string]any{"tag": c.Tag, "seconds": time.Since(began).Seconds()})
-	return failed
+	tell(map[string]any{"tag": c.Tag, "seconds": time.Since(start).Seconds()})
+	return firstErr
 }
 
 // instructions is the body of a job that tells the handler what to do.
@@ -235,7 +235,7 @@ type instructions struct {
 }
 
 func work(o agent.Options, opts []gloom.Option) {
-	var released sync.Map
+	var releasedJobs sync.Map
 	handler := func(ctx context.Context, job *gloom.Job) (any, error) {
 		var t instructions
 		json.Unmarshal(job.Body, &t) // a body that is not an object leaves t empty
@@ -252,7 +252,7 @@ func work(o agent.Options, opts []gloom.Option) {
 		case t.RetryAfter != 0:
 			return nil, gloom.RetryAfter(errors.New("later"), ms(t.RetryAfter))
 		case t.Release != 0:
-			if _, done := released.LoadOrStore(job.ID, true); !done {
+			if _, done := releasedJobs.LoadOrStore(job.ID, true); !done {
 				return nil, gloom.Release(ms(t.Release))
 			}
 		case t.Unwanted:
