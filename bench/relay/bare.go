@@ -22,11 +22,11 @@ type bareConn struct {
 }
 
 func startBare() (*bareLoop, error) {
-	on, err := poll.New(time.Now())
+	loop, err := poll.New(time.Now())
 	if err != nil {
 		return nil, err
 	}
-	l := &bareLoop{Loop: on, done: make(chan error, 1)}
+	l := &bareLoop{Loop: loop, done: make(chan error, 1)}
 	go func() { l.done <- l.Run(func(int64) int64 { return -1 }) }()
 	return l, nil
 }

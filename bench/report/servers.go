@@ -112,8 +112,8 @@ func mediansTable(title, param, absent string, metrics []*result.Metric, runs []
 		}
 		g.rows = append(g.rows, cells)
 	}
-	for _, why := range slices.Sorted(maps.Keys(missing)) {
-		g.footnotes = append(g.footnotes, fmt.Sprintf(absent, strings.Join(missing[why], ", "), why))
+	for _, reason := range slices.Sorted(maps.Keys(missing)) {
+		g.footnotes = append(g.footnotes, fmt.Sprintf(absent, strings.Join(missing[reason], ", "), reason))
 	}
 	return g
 }

@@ -157,17 +157,17 @@ func (o *operatorClient) unreachableError(ctx context.Context, err error) error 
 	if f := (*cli.Fault)(nil); errors.As(err, &f) { // the door does not support the request
 		return f
 	}
-	why, hint := connectionCause(err), unreachableHint(err, " "+o.flag+" names another address")
+	reason, hint := connectionCause(err), unreachableHint(err, " "+o.flag+" names another address")
 	if o.flag == "--door" {
-		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, doorHints.Replace(why)).SetHint("%s", doorHints.Replace(hint))
+		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, doorHints.Replace(reason)).SetHint("%s", doorHints.Replace(hint))
 	}
 	switch {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
-		why, hint = "it does not speak TLS", notTLS
+		reason, hint = "it does not speak TLS", notTLS
 	case strings.Contains(err.Error(), "malformed HTTP"):
-		why, hint = "this is not an HTTP server", "this may be the address for submitters or workers, or need TLS: --http-addr, --tls"
+		reason, hint = "this is not an HTTP server", "this may be the address for submitters or workers, or need TLS: --http-addr, --tls"
 	}
-	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %w", o.addr, unreachableCause(why)).SetHint("%s", hint)
+	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %w", o.addr, unreachableCause(reason)).SetHint("%s", hint)
 }
 
 // refusalError returns the fault for a reply that is not a success.

@@ -24,12 +24,12 @@ func TestToBody(t *testing.T) {
 		{`"\ud800"`, formJSON, `"\ud800"`, ""},
 	} {
 		got, err := toBody([]byte(c.in), c.form)
-		said := ""
+		message := ""
 		if err != nil {
-			said = err.Error()
+			message = err.Error()
 		}
-		if string(got) != c.want || !strings.HasPrefix(said, c.err) || (said == "") != (c.err == "") {
-			t.Errorf("toBody(%q, %s) = %s, %q; want %s, %q", c.in, c.form, got, said, c.want, c.err)
+		if string(got) != c.want || !strings.HasPrefix(message, c.err) || (message == "") != (c.err == "") {
+			t.Errorf("toBody(%q, %s) = %s, %q; want %s, %q", c.in, c.form, got, message, c.want, c.err)
 		}
 	}
 }

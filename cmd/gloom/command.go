@@ -115,11 +115,11 @@ func (c *command) runJob(ctx context.Context, job *gloom.Job) (any, error) {
 	if err != nil {
 		return nil, c.startFailure(ctx, err)
 	}
-	why := c.waitOrStop(ctx, p, stdout.overflow)
-	if why == nil && p.Result().Signal == syscall.SIGKILL && c.guard.LapsedSince(lapses) {
-		why = errStopped
+	reason := c.waitOrStop(ctx, p, stdout.overflow)
+	if reason == nil && p.Result().Signal == syscall.SIGKILL && c.guard.LapsedSince(lapses) {
+		reason = errStopped
 	}
-	return c.outcome(why, p.Result(), stdout, stderr)
+	return c.outcome(reason, p.Result(), stdout, stderr)
 }
 
 // commandEnv returns our environment without our own variables: tokens, keys, addresses.
@@ -146,7 +146,7 @@ func (c *command) startFailure(ctx context.Context, err error) error {
 
 // waitOrStop waits until a command has ended. It stops a command when its time is over, when nobody
 // waits for it any more, or when its output is too large.
-func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-chan struct{}) (why error) {
+func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-chan struct{}) (reason error) {
 	var limit <-chan time.Time
 	if c.timeout > 0 {
 		t := time.NewTimer(c.timeout)
@@ -157,11 +157,11 @@ func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-
 	case <-p.Ended():
 		return nil
 	case <-limit:
-		why = errTimeout
+		reason = errTimeout
 	case <-overflow:
-		why = errOverflow
+		reason = errOverflow
 	case <-ctx.Done():
-		why = context.Cause(ctx)
+		reason = context.Cause(ctx)
 	}
 	p.KillRest()
 	p.SignalGroup(syscall.SIGTERM)
@@ -169,13 +169,13 @@ func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-
 	defer t.Stop()
 	select {
 	case <-p.Ended():
-		return why
+		return reason
 	case <-t.C:
 	case <-c.kill:
 	}
 	p.SignalGroup(syscall.SIGKILL)
 	<-p.Ended()
-	return why
+	return reason
 }
 
 // outcome returns the answer or the error of a command that has ended.

@@ -55,12 +55,12 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 	err := o.call(ctx, http.MethodDelete, path, nil, &out)
 	var r *refusal
 	if errors.As(err, &r) && r.Code == "not_empty" {
-		why, _, _ := strings.Cut(r.Reason, ";")
+		reason, _, _ := strings.Cut(r.Reason, ";")
 		if !jobs {
-			return cli.Failf(cli.ExitFailed, "%s", why).SetHint("--jobs discards what it holds first")
+			return cli.Failf(cli.ExitFailed, "%s", reason).SetHint("--jobs discards what it holds first")
 		}
 		if !yes {
-			if err := t.confirm(ctx, fmt.Sprintf("%s. Discard all of it, and forget the type at %s?", cli.Clean(why), o.addr)); err != nil {
+			if err := t.confirm(ctx, fmt.Sprintf("%s. Discard all of it, and forget the type at %s?", cli.Clean(reason), o.addr)); err != nil {
 				return err
 			}
 		}

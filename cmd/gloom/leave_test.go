@@ -77,7 +77,7 @@ func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 		t.Cleanup(func() { cmd.Process.Kill() })
 		return cmd, out
 	}
-	answered := func(out *os.File) map[string]bool {
+	readIDs := func(out *os.File) map[string]bool {
 		text, _ := os.ReadFile(out.Name())
 		found := map[string]bool{}
 		for line := range bytes.Lines(text) {
@@ -92,7 +92,7 @@ func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 
 	cmd, out := attach(ids)
 	work("now")
-	for deadline := time.Now().Add(patience); len(answered(out)) == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); len(readIDs(out)) == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the last job has no answer, so the others may not be attached to")
 		}
@@ -105,10 +105,10 @@ func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 	cmd.Process.Signal(syscall.SIGINT)
 	cmd.Process.Signal(syscall.SIGCONT)
 	cmd.Wait()
-	had := answered(out)
+	earlierIDs := readIDs(out)
 	var rest []string
 	for _, id := range ids {
-		if !had[id] {
+		if !earlierIDs[id] {
 			rest = append(rest, id)
 		}
 	}
@@ -116,8 +116,8 @@ func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 		return
 	}
 	cmd, out = attach(rest)
-	if err := cmd.Wait(); err != nil || len(answered(out)) != len(rest) {
-		t.Errorf("%d answers before the signal, then %d of %d: %v", len(had), len(answered(out)), len(rest), err)
+	if err := cmd.Wait(); err != nil || len(readIDs(out)) != len(rest) {
+		t.Errorf("%d answers before the signal, then %d of %d: %v", len(earlierIDs), len(readIDs(out)), len(rest), err)
 	}
 }
 

@@ -362,10 +362,10 @@ func (r *reconnectReporter) notice(n gloom.Notice) {
 		}
 	case gloom.EventLost:
 		r.report(n.Addr, n.Err)
-		why := connectionCause(n.Err)
+		reason := connectionCause(n.Err)
 		if r.timer == nil {
 			r.timer = time.AfterFunc(r.reconnect, func() {
-				r.giveUp(cli.Failf(exitUnreachable, "connection to %s lost and not back after %v: %s", n.Addr, r.reconnect, why).
+				r.giveUp(cli.Failf(exitUnreachable, "connection to %s lost and not back after %v: %s", n.Addr, r.reconnect, reason).
 					SetHint("--reconnect sets how long to try"))
 			})
 		}

@@ -15,14 +15,14 @@ import (
 // TestErrorParts: a job that ended with its connection is reported as lost, even if attaching to it
 // was refused.
 func TestErrorParts(t *testing.T) {
-	gone := &gloom.RefusedError{Code: gloom.ErrUnknownID, ID: "a", Reason: "no kept job has this id"}
+	refusal := &gloom.RefusedError{Code: gloom.ErrUnknownID, ID: "a", Reason: "no kept job has this id"}
 	for _, c := range []struct {
 		err        error
 		code, want string
 	}{
-		{gone, "unknown_id", gone.Reason},
+		{refusal, "unknown_id", refusal.Reason},
 		{&gloom.LostError{ID: "a", Cause: errors.New("reset")}, "connection_lost", "before the broker accepted"},
-		{&gloom.LostError{ID: "a", Acked: true, Cause: gone}, "connection_lost", "while the job was queued or running, and its outcome cannot be read: " + gone.Reason},
+		{&gloom.LostError{ID: "a", Acked: true, Cause: refusal}, "connection_lost", "while the job was queued or running, and its outcome cannot be read: " + refusal.Reason},
 	} {
 		code, reason, id := errorParts(c.err)
 		if code != c.code || !strings.Contains(reason, c.want) || id != "a" {

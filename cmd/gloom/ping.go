@@ -194,12 +194,12 @@ func (p *pingCommand) report(port, addr, flag string, elapsed time.Duration, err
 		}
 		return p.printJSON(data)
 	case err != nil:
-		why := a.Error
+		reason := a.Error
 		var cause unreachableCause
 		if errors.As(err, &cause) {
-			why = string(cause)
+			reason = string(cause)
 		}
-		_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  fails: %s\n", port, p.nameAddr(addr, flag), why)
+		_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  fails: %s\n", port, p.nameAddr(addr, flag), reason)
 		return outputError(werr)
 	}
 	_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)

@@ -148,10 +148,10 @@ func (st *stream) run(ctx context.Context) error {
 	case counts.lost > 0:
 		return st.lossError(counts, cause)
 	case cause != nil:
-		var why *cli.Fault
-		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
-			f := *why // a copy, because other goroutines may be reading the cause
-			f.Err = fmt.Errorf("%w; %s not answered", why.Err, countVerb(left, "job"))
+		var reason *cli.Fault
+		if errors.As(cause, &reason) && reason.Code == exitUnreachable && left > 0 {
+			f := *reason // a copy, because other goroutines may be reading the cause
+			f.Err = fmt.Errorf("%w; %s not answered", reason.Err, countVerb(left, "job"))
 			return &f
 		}
 		return cause
@@ -182,9 +182,9 @@ func (st *stream) lossError(counts outcomeCounts, cause error) error {
 	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first on line %d", cli.Plural(counts.lost, "job"), counts.firstLost)
 	if cause != nil {
 		f.Err = fmt.Errorf("%w; lost with the connection: %s that had not ended, the first on line %d", cause, cli.Plural(counts.lost, "job"), counts.firstLost)
-		var why *cli.Fault
-		if errors.As(cause, &why) && why.Code != exitUnreachable {
-			f.Code = why.Code
+		var reason *cli.Fault
+		if errors.As(cause, &reason) && reason.Code != exitUnreachable {
+			f.Code = reason.Code
 		}
 	}
 	if st.attach {

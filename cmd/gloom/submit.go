@@ -397,7 +397,7 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		told := ""
+		printed := ""
 		for pause := explainAfter; ; pause = min(2*pause, maxExplainPause) {
 			select {
 			case <-time.After(pause):
@@ -414,9 +414,9 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 			case repeats:
 				text = whyWaiting(&j)
 			}
-			if text != "" && text != told && ctx.Err() == nil {
+			if text != "" && text != printed && ctx.Err() == nil {
 				note("%s", text)
-				told = text
+				printed = text
 			}
 			if !repeats {
 				return

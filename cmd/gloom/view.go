@@ -57,9 +57,9 @@ func computeView(a, b *sample) *view {
 	}
 	for i := range b.types {
 		typ := &b.types[i]
-		was := before[typ.Type]
-		if was == nil || was.Ledger.Submitted > typ.Ledger.Submitted || was.Ledger.Ended() > typ.Ledger.Ended() {
-			was = &api.Type{}
+		oldType := before[typ.Type]
+		if oldType == nil || oldType.Ledger.Submitted > typ.Ledger.Submitted || oldType.Ledger.Ended() > typ.Ledger.Ended() {
+			oldType = &api.Type{}
 		}
 		r := row{
 			Type: typ.Type, Paused: typ.Paused, Limits: typ.Limits, Queued: typ.Queued, Delayed: typ.Delayed,
@@ -68,11 +68,11 @@ func computeView(a, b *sample) *view {
 		if v.status.Rates == nil {
 			r.In, r.Out = new(0.0), new(0.0)
 			if v.Interval > 0 {
-				*r.In = float64(typ.Ledger.Submitted-was.Ledger.Submitted) / v.Interval
-				*r.Out = float64(typ.Ledger.Ended()-was.Ledger.Ended()) / v.Interval
+				*r.In = float64(typ.Ledger.Submitted-oldType.Ledger.Submitted) / v.Interval
+				*r.Out = float64(typ.Ledger.Ended()-oldType.Ledger.Ended()) / v.Interval
 			}
 		}
-		r.Dispatched, r.Wait = estimateP99(was.Wait, typ.Wait, max(was.OldestSeconds, typ.OldestSeconds))
+		r.Dispatched, r.Wait = estimateP99(oldType.Wait, typ.Wait, max(oldType.OldestSeconds, typ.OldestSeconds))
 		v.Types = append(v.Types, r)
 	}
 	return v
@@ -168,9 +168,9 @@ func (v *view) filterTypes(part string) *view {
 }
 
 // sort orders the rows; equal ones go by name.
-func (v *view) sort(by string, descending bool) {
+func (v *view) sort(columnName string, descending bool) {
 	for _, c := range topColumns {
-		if c.sortKey != by {
+		if c.sortKey != columnName {
 			continue
 		}
 		slices.SortStableFunc(v.Types, func(a, b row) int {
@@ -236,14 +236,14 @@ func (v *view) table(width int, sorted string, style tableStyle) []string {
 	}, style.head)}
 	for i := range v.Types {
 		r := &v.Types[i]
-		var on text.Colors
+		var active text.Colors
 		switch {
 		case r.unserved:
-			on = style.problem
+			active = style.problem
 		case r.Paused:
-			on = style.note
+			active = style.note
 		}
-		lines = append(lines, on.Sprint(line(func(i int) (string, text.Colors) { return topColumns[i].cell(r), nil }, nil)))
+		lines = append(lines, active.Sprint(line(func(i int) (string, text.Colors) { return topColumns[i].cell(r), nil }, nil)))
 	}
 	switch {
 	case len(v.Types) > 0:

@@ -525,7 +525,7 @@ func (t *workReporter) countRuns(h gloom.Handler) gloom.Handler {
 
 // reportFailure reports a run without an answer and how it ended: every one with -v, some of each type
 // without, none with -q alone.
-func (t *workReporter) reportFailure(job *gloom.Job, how string, err error, elapsed time.Duration) {
+func (t *workReporter) reportFailure(job *gloom.Job, ending string, err error, elapsed time.Duration) {
 	suffix := ""
 	if !t.verbose {
 		if t.quiet {
@@ -540,7 +540,7 @@ func (t *workReporter) reportFailure(job *gloom.Job, how string, err error, elap
 		}
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	t.note("job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), how, elapsed, cli.Clean(plainText(errors.New(first))), suffix)
+	t.note("job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), ending, elapsed, cli.Clean(plainText(errors.New(first))), suffix)
 }
 
 func (t *workReporter) onNotice(n gloom.Notice) {

@@ -27,10 +27,10 @@ func (p *pendingEngine) setEngine(engine control.Daemon) {
 	p.engine, p.routes, p.reason = engine, control.Routes(engine), nil
 }
 
-func (p *pendingEngine) setReason(why error) {
+func (p *pendingEngine) setReason(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reason = why
+	p.reason = reason
 }
 
 func (p *pendingEngine) current() (control.Daemon, peer.Routes, error) {

@@ -360,8 +360,8 @@ func TestCutConnections(t *testing.T) {
 // or times out. It runs again, because the end of the run at the broker says nothing about the job.
 func TestFailureAfterBrokerRestarts(t *testing.T) {
 	t.Parallel()
-	for how, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
-		t.Run(how, func(t *testing.T) {
+	for ending, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
+		t.Run(ending, func(t *testing.T) {
 			t.Parallel()
 			b := startShared(t, nil)
 			d := start(t, append(brokerFlags(b), "--backoff-base", "1ms", "--timeout-grace", "1ms")...)
@@ -374,7 +374,7 @@ func TestFailureAfterBrokerRestarts(t *testing.T) {
 			b.Close()
 			b = startShared(t, b)
 			d.waitUntilReady()
-			if how == "failure" {
+			if ending == "failure" {
 				eventually(t, "the broker has the run again", func() bool {
 					r, err := http.Get("http://" + b.HTTPAddr().String() + "/v1/jobs/" + id)
 					if err != nil {
@@ -415,8 +415,8 @@ func TestBrokerRefuses(t *testing.T) {
 	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).wantStatus(201)
 	worker := c.register(`{"name":"w","max_jobs":10}`)
 	c.register(`{"name":"pushed to","max_jobs":1,"names":["other"],"url":"http://127.0.0.1:1/"}`) // so that the master always has a worker connection to the broker
-	for _, is := range [][2]string{{"admin", "forbidden"}, {"submit,admin", "forbidden"}, {"submit,work", "403 Forbidden"}} {
-		scopes, code := is[0], is[1]
+	for _, scope := range [][2]string{{"admin", "forbidden"}, {"submit,admin", "forbidden"}, {"submit,work", "403 Forbidden"}} {
+		scopes, code := scope[0], scope[1]
 		b.Close()
 		allow(scopes)
 		b = startSharedWith(t, b, guarded)
@@ -426,8 +426,8 @@ func TestBrokerRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Body.Close()
-			why, err := io.ReadAll(r.Body)
-			return err == nil && r.StatusCode == 503 && strings.Contains(string(why), code)
+			reason, err := io.ReadAll(r.Body)
+			return err == nil && r.StatusCode == 503 && strings.Contains(string(reason), code)
 		})
 		held, id := c.enqueue(`{"name":"held","argument":{}}`), c.enqueue(`{"name":"free","argument":{}}`)
 		allow("submit,work,admin")

@@ -343,10 +343,10 @@ func TestMasterKilled(t *testing.T) {
 func TestMasterDies(t *testing.T) {
 	t.Parallel()
 	for script, count := range map[string]int{"enqueue": 15, "move": 30, "put": 4, "fetch": 2} {
-		for _, when := range []string{"before", "after"} {
-			t.Run(when+" "+script, func(t *testing.T) {
+		for _, moment := range []string{"before", "after"} {
+			t.Run(moment+" "+script, func(t *testing.T) {
 				t.Parallel()
-				s := newTestSite(t, fmt.Sprintf("%s %s:%d", when, script, count))
+				s := newTestSite(t, fmt.Sprintf("%s %s:%d", moment, script, count))
 				dead := s.master.Exited()
 				for i, deadline := 0, time.After(testTimeout); dead != nil; i++ {
 					switch script {

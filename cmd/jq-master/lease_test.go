@@ -66,9 +66,9 @@ func TestLeaseLost(t *testing.T) {
 	go func() { waiting <- c.do("POST", "/worker/jobs?wait=12", "", "worker-id", idle) }()
 	gate.SetTarget("127.0.0.1:1")
 	c.do("GET", "/job/"+job, "").wantStatus(200) // within the lease, memory is up to date
-	over := time.Now().Add(leaseTerm)
+	leaseEnd := time.Now().Add(leaseTerm)
 	eventually(t, "the master stands by", func() bool { return c.do("GET", "/job/"+job, "").status == 503 })
-	if time.Now().After(over.Add(time.Second)) {
+	if time.Now().After(leaseEnd.Add(time.Second)) {
 		t.Error("the lease lasts for longer than its term")
 	}
 	for name, r := range c.askAll(job, worker) {

@@ -19,10 +19,10 @@ func TestOnlyItsTokenUsesWorkerID(t *testing.T) {
 	}
 	d := start(t, "--redis", server.URL(), "--token-file", file)
 	c := d.client(t, jsonType)
-	by := func(token string) *client { c.token = token; return c }
-	worker := by("mine").register(`{"name":"w","max_jobs":1}`)
-	job := by("p").enqueue(`{"name":"n","argument":{}}`)
-	if ids := by("mine").pull(worker, 1); len(ids) != 1 {
+	withToken := func(token string) *client { c.token = token; return c }
+	worker := withToken("mine").register(`{"name":"w","max_jobs":1}`)
+	job := withToken("p").enqueue(`{"name":"n","argument":{}}`)
+	if ids := withToken("mine").pull(worker, 1); len(ids) != 1 {
 		t.Fatalf("pulled %v", ids)
 	}
 	done := `{"job_id":"` + job + `","type":"success","result":1}`
@@ -34,12 +34,12 @@ func TestOnlyItsTokenUsesWorkerID(t *testing.T) {
 			d = start(t, "--redis", server.URL(), "--token-file", file)
 			c = d.client(t, jsonType)
 		}
-		by("other").do("POST", "/worker/heartbeat", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
-		by("other").do("POST", "/worker/jobs?wait=0", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
-		by("other").do("POST", "/done", done, "worker-id", worker).wantRefusal(404, "unknown_worker", "")
-		by("other").do("DELETE", "/worker", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
-		by("mine").do("POST", "/worker/heartbeat", "", "worker-id", worker).wantStatus(200)
+		withToken("other").do("POST", "/worker/heartbeat", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
+		withToken("other").do("POST", "/worker/jobs?wait=0", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
+		withToken("other").do("POST", "/done", done, "worker-id", worker).wantRefusal(404, "unknown_worker", "")
+		withToken("other").do("DELETE", "/worker", "", "worker-id", worker).wantRefusal(404, "unknown_worker", "")
+		withToken("mine").do("POST", "/worker/heartbeat", "", "worker-id", worker).wantStatus(200)
 	}
-	by("mine").do("POST", "/done", done, "worker-id", worker).wantStatus(204)
-	by("a").do("DELETE", "/v1/workers/"+worker, "").wantStatus(204)
+	withToken("mine").do("POST", "/done", done, "worker-id", worker).wantStatus(204)
+	withToken("a").do("DELETE", "/v1/workers/"+worker, "").wantStatus(204)
 }

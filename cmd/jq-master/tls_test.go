@@ -45,9 +45,9 @@ func TestTLS(t *testing.T) {
 
 	nameless := caller(dir, dir)
 	nameless.TLSClientConfig.GetClientCertificate = nil
-	for who, by := range map[string]*http.Transport{"no certificate": nameless, "another authority's": caller(dir, other)} {
+	for who, transport := range map[string]*http.Transport{"no certificate": nameless, "another authority's": caller(dir, other)} {
 		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
-		if resp, err := by.RoundTrip(r); err == nil {
+		if resp, err := transport.RoundTrip(r); err == nil {
 			resp.Body.Close()
 			t.Errorf("%s: %s", who, resp.Status)
 		}
@@ -85,14 +85,14 @@ func TestTLS(t *testing.T) {
 	}
 	trusted, unknown := serve(dir), serve(other)
 	job := c.enqueue(`{"name":"greet","argument":{},"keep_result":true}`)
-	for url, why := range map[string]string{
+	for url, reason := range map[string]string{
 		unknown.URL: "unknown authority",
 		strings.Replace(trusted.URL, "127.0.0.1", "localhost", 1): "localhost",
 	} {
 		worker := c.register(`{"name":"w","max_jobs":1,"token":"secret","url":"` + url + `"}`)
 		eventually(t, "the job is not sent to "+url, func() bool {
 			text := c.do("GET", "/v1/workers", "").wantStatus(200).text
-			return strings.Contains(text, "certificate") && strings.Contains(text, why)
+			return strings.Contains(text, "certificate") && strings.Contains(text, reason)
 		})
 		c.do("DELETE", "/worker", "", "worker-id", worker).wantStatus(204)
 	}

@@ -114,11 +114,11 @@ func (s *testSite) hasDied() bool { return !s.daemons[len(s.daemons)-1].Running(
 func (s *testSite) dataDir() string  { return filepath.Join(s.dir, s.name) }
 func (s *testSite) runsPath() string { return filepath.Join(s.dir, "runs") }
 
-func (s *testSite) waitUntil(what string, cond func() bool) {
+func (s *testSite) waitUntil(label string, cond func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(testTimeout); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("waited in vain until %s", what)
+			s.t.Fatalf("waited in vain until %s", label)
 		}
 	}
 }

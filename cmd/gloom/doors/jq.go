@@ -154,22 +154,22 @@ func (q *jq) types(r *http.Request) (any, error) {
 	}
 	workers, _, err := q.askWorkers(r, maxWorkers, "")
 	type served struct{ all, idle int }
-	by := make(map[string]served) // patterns; there are few of them
+	servedByPattern := make(map[string]served) // patterns; there are few of them
 	for i := range workers {
 		w := &workers[i]
 		for _, glob := range w.Names {
-			n := by[glob]
+			n := servedByPattern[glob]
 			if n.all++; w.Running < w.MaxJobs && !w.Leaving && !w.Silent && w.PausedTo == nil {
 				n.idle++
 			}
-			by[glob] = n
+			servedByPattern[glob] = n
 		}
 	}
 	out := api.List[api.Type]{Items: make([]api.Type, 0, len(s.Names))}
 	for i := range s.Names {
 		n := &s.Names[i]
 		x := api.Type{Type: n.Name, Ledger: jqLedger(n.States), Dead: int(n.States["error"])}
-		for glob, w := range by {
+		for glob, w := range servedByPattern {
 			if p := wire.NewPattern(wire.Canonical(nil, glob)); p.Matches(n.Name) {
 				x.Workers, x.Idle = x.Workers+w.all, x.Idle+w.idle
 			}

@@ -153,13 +153,13 @@ func TestComposeFilesUseOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var whole struct {
+	var compose struct {
 		Configs map[string]struct{ Content string }
 	}
-	if err := yaml.Unmarshal(data, &whole); err != nil || len(whole.Configs) != 2 {
-		t.Fatal(err, whole)
+	if err := yaml.Unmarshal(data, &compose); err != nil || len(compose.Configs) != 2 {
+		t.Fatal(err, compose)
 	}
-	for program, c := range whole.Configs {
+	for program, c := range compose.Configs {
 		if !strings.Contains(c.Content, "\npassword = ") {
 			t.Errorf("%s serves only its own host: it has no password", program)
 		}

@@ -38,13 +38,13 @@ func awaitHeartbeats(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := waitUntil(fmt.Sprint(b.name, " hears ", n), func() error {
 		v, err := b.fleet()
-		up := 0
+		count := 0
 		for _, o := range v.Brokers {
 			if o.State == "up" {
-				up++
+				count++
 			}
 		}
-		if err == nil && up != n {
+		if err == nil && count != n {
 			err = fmt.Errorf("%+v", v)
 		}
 		return err

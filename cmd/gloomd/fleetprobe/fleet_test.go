@@ -114,14 +114,14 @@ func (f *fleet) awaitWhole() error {
 			if err != nil {
 				return err
 			}
-			up := 0
+			count := 0
 			for _, o := range v.Brokers {
 				if o.State == "up" {
-					up++
+					count++
 				}
 			}
-			if up != running-1 {
-				return fmt.Errorf("%s hears %d of %d: %+v", b.name, up, running-1, v)
+			if count != running-1 {
+				return fmt.Errorf("%s hears %d of %d: %+v", b.name, count, running-1, v)
 			}
 		}
 		return nil

@@ -67,19 +67,19 @@ func TestCancelAffectsOneHome(t *testing.T) {
 		sa, sc := newSubmitter(t, a), newSubmitter(t, c)
 		sa.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"a"}`, quote(typ))
 		sc.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"c"}`, quote(typ))
-		of := map[string]*peer{}
+		submitters := map[string]*peer{}
 		for _, w := range ws {
-			of[string(w.nextJob().Body)] = w
+			submitters[string(w.nextJob().Body)] = w
 		}
-		if len(of) != 2 {
-			t.Fatalf("out are %v", of)
+		if len(submitters) != 2 {
+			t.Fatalf("out are %v", submitters)
 		}
 		sa.wantOK(`{"action":"cancel","id":"twin"}`)
-		if f := of[`"a"`].next(); f.Action != "cancel" {
+		if f := submitters[`"a"`].next(); f.Action != "cancel" {
 			t.Errorf("%s, want cancel", f)
 		}
-		of[`"c"`].wantQuiet(100 * time.Millisecond)
-		for body, w := range of {
+		submitters[`"c"`].wantQuiet(100 * time.Millisecond)
+		for body, w := range submitters {
 			w.wantOK(`{"action":"respond","id":"twin","body":%s}`, body)
 		}
 		sc.wantEnd("twin", "")

@@ -16,15 +16,15 @@ import (
 func testType(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
 // awaitWants waits until a broker has heard that another one wants jobs of a type.
-func awaitWants(t testing.TB, home *broker, by, typ string) {
+func awaitWants(t testing.TB, home *broker, brokerName, typ string) {
 	t.Helper()
-	if err := waitUntil(by+"'s want of "+typ+" is known at "+home.name, func() error {
+	if err := waitUntil(brokerName+"'s want of "+typ+" is known at "+home.name, func() error {
 		v, err := home.fleet()
 		if err != nil {
 			return err
 		}
 		for _, b := range v.Brokers {
-			if text, _ := json.Marshal(b.Wants); b.Name == by && strings.Contains(string(text), quote(typ)) {
+			if text, _ := json.Marshal(b.Wants); b.Name == brokerName && strings.Contains(string(text), quote(typ)) {
 				return nil
 			}
 		}

@@ -226,7 +226,7 @@ func TestTenantsTakeTurnsInFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := newWorker(t, b, `"type":`+quote(typ))
-		few := 0
+		fewCount := 0
 		for i := range 33 {
 			f := w.nextJob()
 			if strings.HasPrefix(f.ID, "few") {
@@ -236,9 +236,9 @@ func TestTenantsTakeTurnsInFleet(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				returned := int(view.Returned - before.Returned)
-				if few++; i > 2*few+1+returned {
-					t.Errorf("%s is only number %d; %d came back", f.ID, i, returned)
+				returnedCount := int(view.Returned - before.Returned)
+				if fewCount++; i > 2*fewCount+1+returnedCount {
+					t.Errorf("%s is only number %d; %d came back", f.ID, i, returnedCount)
 				}
 			}
 			w.wantOK(`{"action":"respond","body":1}`)

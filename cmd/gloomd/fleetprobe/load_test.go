@@ -302,8 +302,8 @@ func (l *load) serveJobs(p *peer, b *broker, join string) {
 	out := map[string]chan struct{}{} // closed when the worker hears that its job was cancelled
 	var mu sync.Mutex
 	var runs sync.WaitGroup
-	gone := make(chan struct{})
-	defer func() { close(gone); runs.Wait() }()
+	stop := make(chan struct{})
+	defer func() { close(stop); runs.Wait() }()
 	for {
 		var f frame
 		select {
@@ -334,7 +334,7 @@ func (l *load) serveJobs(p *peer, b *broker, join string) {
 			out[f.ID] = cancelled
 			mu.Unlock()
 			runs.Go(func() {
-				l.runPlan(p, e, cancelled, gone)
+				l.runPlan(p, e, cancelled, stop)
 				mu.Lock()
 				if out[f.ID] == cancelled {
 					delete(out, f.ID)
@@ -348,12 +348,12 @@ func (l *load) serveJobs(p *peer, b *broker, join string) {
 }
 
 // runPlan does what a job's plan says.
-func (l *load) runPlan(p *peer, e *jobRecord, told, gone chan struct{}) {
+func (l *load) runPlan(p *peer, e *jobRecord, heard, stop chan struct{}) {
 	b := p.at
 	select {
 	case <-time.After(time.Duration(e.MS) * time.Millisecond):
-	case <-told:
-	case <-gone:
+	case <-heard:
+	case <-stop:
 		l.book.endRun(e, b, false)
 		return
 	}

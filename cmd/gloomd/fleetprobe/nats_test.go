@@ -108,7 +108,7 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 	for _, fields := range []string{"gloom.a", "gloom.x", "gloom.a.a", "gloom.want.x"} {
 		subjects[fields] = true
 	}
-	say := func(t *testing.T, subject string, data []byte) {
+	publish := func(t *testing.T, subject string, data []byte) {
 		t.Helper()
 		if err := nc.Publish(subject, data); err != nil {
 			t.Fatal(err)
@@ -122,14 +122,14 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 			for subject := range subjects {
 				for _, n := range []int{0, 1, 2, 3, 4, 7, 8, 16, 64, 1000} {
 					data := make([]byte, n)
-					say(t, subject, data)
+					publish(t, subject, data)
 					for i := range data {
 						data[i] = byte(r.UintN(256))
 					}
-					say(t, subject, data)
+					publish(t, subject, data)
 				}
 				for _, text := range []string{`{}`, `[]`, `null`, `{"from":"a"}`, `{"name":"a","epoch":1}`, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"} {
-					say(t, subject, []byte(text))
+					publish(t, subject, []byte(text))
 				}
 			}
 		}},
@@ -138,14 +138,14 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 				data := make([]byte, 1<<20)
 				copy(data, real[r.IntN(len(real))].Data)
 				for range 3 {
-					say(t, subject, data)
+					publish(t, subject, data)
 				}
 			}
 		}},
 		{"cut short and prolonged", func(t *testing.T) {
 			for _, m := range real[:min(len(real), 100)] {
-				say(t, m.Subject, m.Data[:r.IntN(len(m.Data)+1)])
-				say(t, m.Subject, append(append([]byte(nil), m.Data...), m.Data[:r.IntN(len(m.Data)+1)]...))
+				publish(t, m.Subject, m.Data[:r.IntN(len(m.Data)+1)])
+				publish(t, m.Subject, append(append([]byte(nil), m.Data...), m.Data[:r.IntN(len(m.Data)+1)]...))
 			}
 		}},
 		{"replayed", func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 			for _, m := range real {
 				for subject := range subjects {
 					if subject != m.Subject && r.IntN(4) == 0 {
-						say(t, subject, m.Data)
+						publish(t, subject, m.Data)
 					}
 				}
 			}
@@ -192,7 +192,7 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 				data[r.IntN(len(data))] ^= 1 << r.UintN(8)
 			}
 		}
-		say(t, m.Subject, data)
+		publish(t, m.Subject, data)
 	}
 	if err := nc.FlushTimeout(patience); err != nil {
 		t.Fatal(err)
@@ -338,8 +338,8 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			if !strings.HasPrefix(c.name, "may not") {
 				awaitAway(t, bad)
 			} else if err := waitUntil("it says what it may not", func() error {
-				if said := bad.daemon().Log.String(); !strings.Contains(strings.ToLower(said), "permission") {
-					return errors.New(said)
+				if log := bad.daemon().Log.String(); !strings.Contains(strings.ToLower(log), "permission") {
+					return errors.New(log)
 				}
 				return nil
 			}); err != nil {
@@ -351,8 +351,8 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			startAlone(t, y)
 			awaitHeartbeats(t, x, 1)
 			awaitHeartbeats(t, y, 1)
-			if said := bad.daemon().Log.String(); strings.Contains(said, "guess") || strings.Contains(x.daemon().Log.String(), "secret") {
-				t.Errorf("a password is in the log: %s", throwaway.Tail([]byte(said)))
+			if log := bad.daemon().Log.String(); strings.Contains(log, "guess") || strings.Contains(x.daemon().Log.String(), "secret") {
+				t.Errorf("a password is in the log: %s", throwaway.Tail([]byte(log)))
 			}
 			for _, v := range []*broker{bad, x} {
 				if got, err := v.fleet(); err == nil && got.NATS != nil && (strings.Contains(got.NATS.URL, "guess") || strings.Contains(got.NATS.URL, "secret")) {
@@ -364,7 +364,7 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []struct{ name, certs, authority, why string }{
+	for _, c := range []struct{ name, certs, authority, reason string }{
 		{"another certificate", other, dir, "unknown authority"},
 		{"it trusts another authority", dir, other, "fleet-cert"},
 	} {
@@ -373,11 +373,11 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			x := newBroker(l.sites[0], "x", "--fleet=tls://127.0.0.1:4222", "--fleet-ca="+dir+"/ca.pem", "--fleet-cert="+dir+"/client.pem", "--fleet-key="+dir+"/client.key")
 			x.ports = 1
 			startAlone(t, x)
-			awaitConnected := func(why string) {
+			awaitConnected := func(reason string) {
 				t.Helper()
 				if err := waitUntil(x.name+" knows its connection with NATS", func() error {
 					v, err := x.fleet()
-					if err == nil && (v.NATS == nil || v.NATS.Connected != (why == "") || !strings.Contains(v.NATS.Reason, why)) {
+					if err == nil && (v.NATS == nil || v.NATS.Connected != (reason == "") || !strings.Contains(v.NATS.Reason, reason)) {
 						err = fmt.Errorf("%+v, NATS %+v", v, v.NATS)
 					}
 					return err
@@ -388,9 +388,9 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			awaitConnected("")
 			first.Close()
 			serve(t, fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", c.certs+"/server.pem", c.certs+"/server.key", c.authority+"/ca.pem"))
-			awaitConnected(c.why)
-			if said := x.daemon().Log.String(); strings.Contains(said, "NATS reports an error") || strings.Contains(said, "EOF") {
-				t.Errorf("its log: %s", throwaway.Tail([]byte(said)))
+			awaitConnected(c.reason)
+			if log := x.daemon().Log.String(); strings.Contains(log, "NATS reports an error") || strings.Contains(log, "EOF") {
+				t.Errorf("its log: %s", throwaway.Tail([]byte(log)))
 			}
 		})
 	}
@@ -440,7 +440,7 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	const good = "--fleet=nats://127.0.0.1:4222"
 	for _, c := range []struct {
 		args []string
-		say  string
+		text string
 	}{
 		{[]string{"--fleet=x"}, "fleet"},
 		{[]string{"--fleet= "}, "fleet"},
@@ -471,8 +471,8 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		out, err := exec.CommandContext(ctx, bin, append([]string{"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0"}, c.args...)...).CombinedOutput()
 		cancel()
-		if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.ExitCode() != 2 || !strings.Contains(string(out), c.say) {
-			t.Errorf("%.200v: %v, want exit status 2 and a word of %s: %.500s", c.args, err, c.say, out)
+		if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.ExitCode() != 2 || !strings.Contains(string(out), c.text) {
+			t.Errorf("%.200v: %v, want exit status 2 and a word of %s: %.500s", c.args, err, c.text, out)
 		}
 	}
 }

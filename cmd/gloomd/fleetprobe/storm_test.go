@@ -54,12 +54,12 @@ func runStorm(t *testing.T, servers, n int) {
 		w.busy[s] = new(sync.Mutex)
 	}
 	start := time.Now()
-	var under sync.WaitGroup
+	var underway sync.WaitGroup
 	for i := range n {
-		w.injectFault(i, r, &under)
+		w.injectFault(i, r, &underway)
 		w.pause(r, 1500)
 	}
-	under.Wait()
+	underway.Wait()
 	t.Logf("%d faults in %s", n, time.Since(start).Round(time.Second))
 	if err := f.awaitWhole(); err != nil {
 		t.Error(err)
@@ -180,7 +180,7 @@ func (w *faultInjector) pause(r *rand.Rand, ms int) {
 }
 
 // injectFault begins one fault, which may last while the next one begins.
-func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) {
+func (w *faultInjector) injectFault(i int, r *rand.Rand, underway *sync.WaitGroup) {
 	b := w.load.fleet.brokers[r.IntN(3)]
 	s := w.load.fleet.nats[r.IntN(len(w.load.fleet.nats))]
 	for_ := time.Duration(100+r.IntN(3900)) * time.Millisecond
@@ -191,7 +191,7 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) 
 		do     func() error
 	}{
 		{"kill " + b.name, b, func() error {
-			under.Wait() // so that jobs that are lent to the broker can run elsewhere
+			underway.Wait() // so that jobs that are lent to the broker can run elsewhere
 			if err := w.load.fleet.awaitWhole(); err != nil {
 				return err
 			}
@@ -228,12 +228,12 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) 
 			return w.between(func() error { return s.site.mute(b.site) }, last, func() error { return s.site.unmute(b.site) })
 		}},
 		{"slow down " + b.name, b, func() error {
-			how, err := b.site.makeSlow()
+			discipline, err := b.site.makeSlow()
 			if err != nil {
 				w.t.Logf("NOT TRIED: a slow link: this kernel has neither netem nor tbf: %v", err)
 				return nil
 			}
-			w.t.Logf("%s: %s", b.name, how)
+			w.t.Logf("%s: %s", b.name, discipline)
 			last()
 			return b.site.makeFast()
 		}},
@@ -265,7 +265,7 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, under *sync.WaitGroup) 
 		w.t.Logf("fault %d, %s: %s to %s", i, k.name, start.Format("15:04:05.000"), time.Now().Format("05.000"))
 	}
 	if aside {
-		under.Go(do)
+		underway.Go(do)
 		return
 	}
 	do()
@@ -279,9 +279,9 @@ func (w *faultInjector) between(begin func() error, last func(), end func() erro
 
 // restart restarts a broker, and checks the log of its last run.
 func (w *faultInjector) restart(b *broker) error {
-	said := b.daemon().Log.String()
+	log := b.daemon().Log.String()
 	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
-		if _, after, found := strings.Cut(said, bad); found {
+		if _, after, found := strings.Cut(log, bad); found {
 			w.t.Errorf("%s said %s%.3000s", b.name, bad, after)
 		}
 	}

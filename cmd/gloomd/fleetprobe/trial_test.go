@@ -45,13 +45,13 @@ func (t *trial) Fatalf(format string, args ...any) {
 }
 
 func (t *trial) addFault(file string, line int, name string) {
-	where := ""
+	place := ""
 	for skip := 3; skip < 7; skip++ { // one of these stack frames is in the test
 		if _, file, line, ok := runtime.Caller(skip); ok && strings.HasSuffix(file, "job_test.go") {
-			where = fmt.Sprintf("%d, ", line)
+			place = fmt.Sprintf("%d, ", line)
 		}
 	}
-	t.faults = append(t.faults, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, name))
+	t.faults = append(t.faults, fmt.Sprintf("%s%s:%d: %s", place, file[strings.LastIndexByte(file, '/')+1:], line, name))
 }
 
 var trials atomic.Int64 // makes the names of each trial unique

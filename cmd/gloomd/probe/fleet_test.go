@@ -195,9 +195,9 @@ func TestBrokersContinueWithoutNATS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var why api.Job
+	var reason api.Job
 	eventually(t, "explained that the fleet is away", func() bool {
-		return a.getJSON("/v1/jobs/waits", &why) && strings.Contains(why.Holds, "NATS does not answer")
+		return a.getJSON("/v1/jobs/waits", &reason) && strings.Contains(reason.Holds, "NATS does not answer")
 	})
 	if err := nats[0].Launch(); err != nil {
 		t.Fatal(err)
@@ -290,12 +290,12 @@ func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 	b.startWorker([]string{"t"}, 1, b.answerWithName)
 	jobs := a.newSubmitter()
 	for _, v := range []struct {
-		what     string
+		name     string
 		up, down bool
 	}{{"not heard", true, false}, {"does not hear", false, true}, {"neither", true, true}} {
 		b.cable.set(v.up, v.down)
 		for _, s := range sites {
-			eventually(t, fmt.Sprintf("%s: %s has nobody", v.what, s.name), func() bool {
+			eventually(t, fmt.Sprintf("%s: %s has nobody", v.name, s.name), func() bool {
 				f := s.fleet()
 				return len(f.Brokers) == 0 || f.Brokers[0].State == "joining"
 			})
@@ -306,7 +306,7 @@ func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 		}
 		b.cable.set(false, false)
 		if r, err := job.Result(testContext(t)); err != nil || string(r.Body) != `"b1"` {
-			t.Errorf("%s, healed: %s, %v", v.what, r.Body, err)
+			t.Errorf("%s, healed: %s, %v", v.name, r.Body, err)
 		}
 	}
 }
@@ -320,8 +320,8 @@ func TestBrokersNeedTrustedCertificates(t *testing.T) {
 	if err := errors.Join(throwaway.WriteCerts(dir), throwaway.WriteCerts(other)); err != nil {
 		t.Fatal(err)
 	}
-	of := func(name string) string { return filepath.Join(dir, name) }
-	nats, err := natstest.Cluster(1, "--tlsverify", "--tlscert", of("server.pem"), "--tlskey", of("server.key"), "--tlscacert", of("ca.pem"))
+	inDir := func(name string) string { return filepath.Join(dir, name) }
+	nats, err := natstest.Cluster(1, "--tlsverify", "--tlscert", inDir("server.pem"), "--tlskey", inDir("server.key"), "--tlscacert", inDir("ca.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestBrokersNeedTrustedCertificates(t *testing.T) {
 	if got, err := submitOne(t, a.newSubmitter(), gloom.Job{Type: "t", Body: jsonBody("1")}); err != nil || got != `"b1"` {
 		t.Errorf("with certificates: %s, %v", got, err)
 	}
-	for _, v := range []struct{ name, url, ca, cert, says string }{
+	for _, v := range []struct{ name, url, ca, cert, text string }{
 		{"no certificate", secure, dir, "", "fleet-cert"},
 		{"another authority's certificate", secure, dir, other, "fleet-cert"},
 		{"another authority", secure, other, dir, "fleet-ca"},
@@ -357,9 +357,9 @@ func TestBrokersNeedTrustedCertificates(t *testing.T) {
 		{"NATS without TLS", plain[0].URL, dir, "", "NATS has no TLS"},
 	} {
 		x := join(v.name, v.url, v.ca, v.cert)
-		eventually(t, v.name+": it says "+v.says, func() bool {
+		eventually(t, v.name+": it says "+v.text, func() bool {
 			f := x.fleet()
-			return f.NATS != nil && strings.Contains(f.NATS.Reason, v.says) && strings.Contains(x.Log.String(), v.says)
+			return f.NATS != nil && strings.Contains(f.NATS.Reason, v.text) && strings.Contains(x.Log.String(), v.text)
 		})
 		x.awaitFinding("fleet_away")
 		if err := x.Stop(); err != nil {
@@ -448,8 +448,10 @@ func TestBrokersAreAloneWithTinyPayload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var why api.Job
-	eventually(t, "explained", func() bool { return brokers[0].getJSON("/v1/jobs/waits", &why) && strings.Contains(why.Holds, limit) })
+	var reason api.Job
+	eventually(t, "explained", func() bool {
+		return brokers[0].getJSON("/v1/jobs/waits", &reason) && strings.Contains(reason.Holds, limit)
+	})
 
 	set(4096)
 	nats[0].Stop()
@@ -664,11 +666,11 @@ func TestKillsLoseNoJob(t *testing.T) {
 				}
 				open.Add(1)
 				err := jobs.SubmitFunc(context.Background(), gloom.Job{Type: types[rng.IntN(3)], Body: jsonBody("x"), Retries: 1000}, func(r gloom.Result, err error) {
-					var gone *gloom.LostError
+					var lostErr *gloom.LostError
 					switch {
 					case err == nil:
 						answered.Add(1)
-					case errors.As(err, &gone):
+					case errors.As(err, &lostErr):
 						lost.Add(1) // with its home
 					default:
 						t.Errorf("a job of broker %s: %v", s.name, err)
@@ -710,8 +712,8 @@ func TestKillsLoseNoJob(t *testing.T) {
 			rest()
 			n.Thaw()
 		case 4:
-			which := rng.IntN(3)
-			s.cable.set(which != 0, which != 1)
+			victim := rng.IntN(3)
+			s.cable.set(victim != 0, victim != 1)
 			rest()
 			rest()
 			s.cable.set(false, false)

@@ -126,13 +126,13 @@ func eventually(t *testing.T, name string, ok func() bool) {
 func (s *site) awaitPeers(n int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("broker %s hears %d others", s.name, n), func() bool {
-		up := 0
+		count := 0
 		for _, b := range s.fleet().Brokers {
 			if b.State == "up" {
-				up++
+				count++
 			}
 		}
-		return up == n
+		return count == n
 	})
 }
 

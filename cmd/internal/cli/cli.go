@@ -264,14 +264,14 @@ func Suggest(typed string, names []string) string {
 			return d > 1 && !strings.EqualFold(name[:1], typed[:1])
 		})
 		if len(near) > 0 {
-			off := func(name string) int {
+			distance := func(name string) int {
 				n := max(len(name)-len(typed), len(typed)-len(name))
 				if !strings.EqualFold(name[:1], typed[:1]) {
 					n += len(typed)
 				}
 				return n
 			}
-			return slices.MinFunc(near, func(a, b string) int { return cmp.Compare(off(a), off(b)) })
+			return slices.MinFunc(near, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 		}
 	}
 	return ""

@@ -90,7 +90,7 @@ func TestUnwritableOutputIsAnError(t *testing.T) {
 	for _, args := range []string{"--help", "help run", "run --help", "--version", "dead", "completion bash", "completion zsh", "completion fish"} {
 		for _, c := range []struct {
 			err  error
-			says string
+			text string
 		}{
 			{syscall.ENOSPC, "prog: writing the output: no space left on device\n"},
 			{&os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, ""},
@@ -99,8 +99,8 @@ func TestUnwritableOutputIsAnError(t *testing.T) {
 			root.SetOut(brokenOutput{c.err})
 			var errs bytes.Buffer
 			root.SetErr(&errs)
-			if code := Execute(root, strings.Fields(args), &errs); code != ExitFailed || errs.String() != c.says {
-				t.Errorf("%s, %v: exit status %d, stderr %q, want %q", args, c.err, code, errs.String(), c.says)
+			if code := Execute(root, strings.Fields(args), &errs); code != ExitFailed || errs.String() != c.text {
+				t.Errorf("%s, %v: exit status %d, stderr %q, want %q", args, c.err, code, errs.String(), c.text)
 			}
 		}
 	}

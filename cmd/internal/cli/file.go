@@ -65,8 +65,8 @@ func (f *File) findLines(data []byte) {
 		e := p.Expression()
 		var key []string
 		line := 0
-		for it := e.Key(); it.Next(); {
-			n := it.Node()
+		for part := e.Key(); part.Next(); {
+			n := part.Node()
 			key = append(key, string(n.Data))
 			line = p.Shape(n.Raw).Start.Line
 		}

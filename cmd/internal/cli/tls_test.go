@@ -66,13 +66,13 @@ func TestRenewedClientCertificate(t *testing.T) {
 		}
 		return <-accepted == nil
 	}
-	check := func(when string, first, second bool) {
+	check := func(moment string, first, second bool) {
 		t.Helper()
 		if got := isTrusted(dirs[1]); got != first {
-			t.Errorf("%s: the first authority's server accepts it: %v", when, got)
+			t.Errorf("%s: the first authority's server accepts it: %v", moment, got)
 		}
 		if got := isTrusted(dirs[2]); got != second {
-			t.Errorf("%s: the second authority's server accepts it: %v", when, got)
+			t.Errorf("%s: the second authority's server accepts it: %v", moment, got)
 		}
 	}
 	check("at first", true, false)

@@ -99,7 +99,7 @@ func TestFullPipeDelaysNobody(t *testing.T) {
 	}
 	logAll()
 	read := make(chan struct{})
-	found, said, ends := 0, 0, 0
+	lineCount, noticeCount, ends := 0, 0, 0
 	go func() {
 		defer close(read)
 		for in := bufio.NewReader(r); ; {
@@ -113,13 +113,13 @@ func TestFullPipeDelaysNobody(t *testing.T) {
 				t.Errorf("a line is torn: %.100q, %v", line, err)
 				return
 			}
-			said += l.Lost
+			noticeCount += l.Lost
 			switch l.Message {
 			case "the end":
 				ends = l.Ends
 				return
 			case "written or lost":
-				found++
+				lineCount++
 			}
 		}
 	}()
@@ -134,8 +134,8 @@ func TestFullPipeDelaysNobody(t *testing.T) {
 		case <-tick.C:
 		}
 	}
-	if found == 0 || said == 0 || found+said != 2*writers*lines+ends {
-		t.Errorf("%d lines of %d were written and %d were said to be lost", found, 2*writers*lines+ends, said)
+	if lineCount == 0 || noticeCount == 0 || lineCount+noticeCount != 2*writers*lines+ends {
+		t.Errorf("%d lines of %d were written and %d were said to be lost", lineCount, 2*writers*lines+ends, noticeCount)
 	}
 	w.Close()
 }

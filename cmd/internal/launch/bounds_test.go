@@ -22,21 +22,21 @@ func TestKillReachesProcessesOutsideGroup(t *testing.T) {
 	defer g.Close()
 	note := filepath.Join(t.TempDir(), "pid")
 	leaves := script(t, `setsid sh -c 'echo $$ > $0.new; mv $0.new $0; exec sleep 1000' $1 & exec sleep 1000`)
-	start := func(name string) (p *Process, far int) {
+	start := func(name string) (p *Process, outsiderPID int) {
 		p = start(t, Command{Args: []string{leaves, note + name}, Guard: g, Name: name})
 		eventually(t, "the descendant has a session of its own", func() bool {
 			text, err := os.ReadFile(note + name)
-			fmt.Sscan(string(text), &far)
+			fmt.Sscan(string(text), &outsiderPID)
 			return err == nil
 		})
-		return p, far
+		return p, outsiderPID
 	}
-	p, far := start("1")
+	p, outsiderPID := start("1")
 	other, otherFar := start("12")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	p.Kill(ctx)
-	if !isGone(p.Pid()) || !isGone(far) {
+	if !isGone(p.Pid()) || !isGone(outsiderPID) {
 		t.Fatal("the process or what left its group is still there")
 	}
 	if isGone(other.Pid()) || isGone(otherFar) {

@@ -103,12 +103,12 @@ func isGone(pid int) bool {
 }
 
 // children returns a process's children with their states, inGroup the members of a group.
-func children(of int) map[int]string {
-	return findProcesses(func(parent, _ int) bool { return parent == of })
+func children(pid int) map[int]string {
+	return findProcesses(func(parent, _ int) bool { return parent == pid })
 }
 
-func inGroup(of int) map[int]string {
-	return findProcesses(func(_, group int) bool { return group == of })
+func inGroup(pid int) map[int]string {
+	return findProcesses(func(_, group int) bool { return group == pid })
 }
 
 func findProcesses(match func(parent, group int) bool) map[int]string {
@@ -390,10 +390,10 @@ func TestOutputIsCut(t *testing.T) {
 }
 
 func TestTextIsValidAtEveryLimit(t *testing.T) {
-	whole := "aé€😀\xff\xf0\x9f b" + strings.Repeat("€", 60) + "\xe2\x82"
+	text := "aé€😀\xff\xf0\x9f b" + strings.Repeat("€", 60) + "\xe2\x82"
 	for limit := range 300 {
-		kept := whole[:min(limit, len(whole))]
-		got, _ := validText([]byte(kept), limit < len(whole), limit)
+		prefix := text[:min(limit, len(text))]
+		got, _ := validText([]byte(prefix), limit < len(text), limit)
 		if len(got) > limit || !utf8.ValidString(got) {
 			t.Fatalf("limit %d: %q", limit, got)
 		}

@@ -346,12 +346,12 @@ func (s *Schedule) Settle(conditions Conditions) Plan {
 // insertGap inserts a gap before gap i, unless no due time is in it. It drops the old gap i if no
 // due time is left in that. It returns by how many gaps the list has grown.
 func (s *Schedule) insertGap(i int, gap missedSpan) int {
-	over := func(g missedSpan) bool { return !g.From.IsZero() && !s.dueTimes.next(g.From).Before(g.To) }
+	isOver := func(g missedSpan) bool { return !g.From.IsZero() && !s.dueTimes.next(g.From).Before(g.To) }
 	before := len(s.Gaps)
-	if i < len(s.Gaps) && over(s.Gaps[i]) {
+	if i < len(s.Gaps) && isOver(s.Gaps[i]) {
 		s.Gaps = slices.Delete(s.Gaps, i, i+1)
 	}
-	if !over(gap) {
+	if !isOver(gap) {
 		s.Gaps = slices.Insert(s.Gaps, i, gap)
 	}
 	return len(s.Gaps) - before

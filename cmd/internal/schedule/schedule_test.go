@@ -62,8 +62,8 @@ func (w *testDoor) settleAt(seconds float64) {
 			w.isOpen[r.JobID] = true
 			w.jobs = append(w.jobs, fmt.Sprintf("%s>%g", r.JobID, now.Sub(noon).Seconds()))
 		}
-		for why, n := range p.Skipped {
-			w.skipped[why] += n
+		for reason, n := range p.Skipped {
+			w.skipped[reason] += n
 		}
 		if p.HasChanged {
 			w.schedule = s

@@ -94,9 +94,9 @@ func TestFileIsAcceptedAsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	was := f.All()
-	if s := was[Key{"acme", "every night"}]; len(was) != 1 || s.WindowMS != 5 || s.Until.Year() != 2027 {
-		t.Fatalf("%+v", was)
+	oldSpecs := f.All()
+	if s := oldSpecs[Key{"acme", "every night"}]; len(oldSpecs) != 1 || s.WindowMS != 5 || s.Until.Year() != 2027 {
+		t.Fatalf("%+v", oldSpecs)
 	}
 	<-f.Changed()
 	for text, want := range map[string]string{

@@ -238,8 +238,8 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 	// A worker that did not answer is an error only if no other worker has the job.
 	var out jsonObject
 	for _, m := range sent.sortedMembers() {
-		if why := lost.get(m.Name); why != nil && !eot.IsTruthy(m.Value) {
-			errs.set(m.Name, why)
+		if reason := lost.get(m.Name); reason != nil && !eot.IsTruthy(m.Value) {
+			errs.set(m.Name, reason)
 		} else {
 			out.set(m.Name, m.Value)
 		}

@@ -55,12 +55,12 @@ func TestEachFaultOfFleetIsFound(t *testing.T) {
 	} {
 		l := &Snapshot{At: now, Workers: []Worker{{Name: "w"}}, Targets: []Target{c.t}}
 		got := findFindings(l, func(string) recentCounts { return c.n })
-		var said []string
+		var texts []string
 		for _, f := range got {
-			said = append(said, strings.Join([]string{f.Severity, f.Cause, f.Finding.Finding, f.Advice}, " "))
+			texts = append(texts, strings.Join([]string{f.Severity, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
-		if c.want == "" && len(said) > 0 || c.want != "" && (len(said) != 1 || !strings.HasPrefix(said[0], c.want)) {
-			t.Errorf("%s: %q, want %q", name, said, c.want)
+		if c.want == "" && len(texts) > 0 || c.want != "" && (len(texts) != 1 || !strings.HasPrefix(texts[0], c.want)) {
+			t.Errorf("%s: %q, want %q", name, texts, c.want)
 		}
 	}
 	l := &Snapshot{At: now, Workers: []Worker{{Name: "a", ReportsNoRows: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", CountError: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}

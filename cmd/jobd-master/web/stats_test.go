@@ -63,7 +63,7 @@ func TestInvalidQueryIsRefused(t *testing.T) {
 	}
 	defer listener.Close()
 	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOnListener(listener, door.Options{TrustLocal: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
-	for query, says := range map[string]string{
+	for query, text := range map[string]string{
 		"part=a":        "",
 		"prat=a":        "no parameter",
 		"part=a;b":      "malformed",
@@ -74,7 +74,7 @@ func TestInvalidQueryIsRefused(t *testing.T) {
 		r.RemoteAddr = "127.0.0.1:1"
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		if want := map[bool]int{true: 200, false: 400}[says == ""]; w.Code != want || !strings.Contains(w.Body.String(), says) {
+		if want := map[bool]int{true: 200, false: 400}[text == ""]; w.Code != want || !strings.Contains(w.Body.String(), text) {
 			t.Errorf("%s: %d, %s", query, w.Code, w.Body)
 		}
 	}

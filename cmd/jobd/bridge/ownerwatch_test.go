@@ -17,22 +17,22 @@ func TestOwnerIsDeadAfterSilence(t *testing.T) {
 		pause time.Duration // time since the previous check, if not a second
 		blind bool          // the previous check failed
 	}
-	longLease, renewed, over := look{beat: 1, left: time.Hour}, look{beat: 1, left: 2 * time.Second}, look{beat: 1}
+	longLease, renewedLook, expiredLook := look{beat: 1, left: time.Hour}, look{beat: 1, left: 2 * time.Second}, look{beat: 1}
 	for _, c := range []struct {
 		name  string
 		looks []look
 		dead  int // the check at which it is dead, 0 for never
 	}{
 		{"a lease that runs", []look{longLease, longLease, longLease, longLease, longLease, longLease, longLease}, 0},
-		{"silence", []look{renewed, renewed, over, over, over}, 4},
-		{"silence since the first look", []look{over, over, over, over, over}, 4},
-		{"a slow one", []look{over, over, {beat: 2}, {beat: 2}, {beat: 3}}, 0},
-		{"back after an outage", []look{renewed, {beat: 1, pause: time.Minute}, {beat: 1}, {beat: 2}}, 0},
-		{"not back after an outage", []look{renewed, {beat: 1, pause: time.Minute}, over, over, over}, 5},
-		{"after a failed look", []look{over, over, {beat: 1, blind: true}, over, over, over}, 6},
-		{"its clock jumped ahead", []look{{beat: 1, left: 6 * time.Second}, over, over, over, over, over, over}, 7},
-		{"its clock jumped back", []look{renewed, longLease, longLease, longLease}, 4},
-		{"a clock that jumped", []look{over, {beat: 2}, {beat: 3}, {beat: 4}, {beat: 5}}, 0},
+		{"silence", []look{renewedLook, renewedLook, expiredLook, expiredLook, expiredLook}, 4},
+		{"silence since the first look", []look{expiredLook, expiredLook, expiredLook, expiredLook, expiredLook}, 4},
+		{"a slow one", []look{expiredLook, expiredLook, {beat: 2}, {beat: 2}, {beat: 3}}, 0},
+		{"back after an outage", []look{renewedLook, {beat: 1, pause: time.Minute}, {beat: 1}, {beat: 2}}, 0},
+		{"not back after an outage", []look{renewedLook, {beat: 1, pause: time.Minute}, expiredLook, expiredLook, expiredLook}, 5},
+		{"after a failed look", []look{expiredLook, expiredLook, {beat: 1, blind: true}, expiredLook, expiredLook, expiredLook}, 6},
+		{"its clock jumped ahead", []look{{beat: 1, left: 6 * time.Second}, expiredLook, expiredLook, expiredLook, expiredLook, expiredLook, expiredLook}, 7},
+		{"its clock jumped back", []look{renewedLook, longLease, longLease, longLease}, 4},
+		{"a clock that jumped", []look{expiredLook, {beat: 2}, {beat: 3}, {beat: 4}, {beat: 5}}, 0},
 	} {
 		w := ownerWatch{minSilence: 3 * time.Second, maxGap: 5 * time.Second}
 		now := time.Unix(1000, 0)

@@ -238,10 +238,10 @@ func TestTimedOutStopStartsNothing(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.ShutdownTimeout = 10 * time.Millisecond
 	writeLauncher(t, &cfg, "exec sleep 1000")
-	told := make(chan struct{})
+	answers := make(chan struct{})
 	failpoint.Hook = func(point string) {
 		if point == "slot: running" {
-			<-told
+			<-answers
 		}
 	}
 	defer func() { failpoint.Hook = nil }()
@@ -256,7 +256,7 @@ func TestTimedOutStopStartsNothing(t *testing.T) {
 		defer f.mu.Unlock()
 		return f.lastSignal != 0
 	})
-	close(told)
+	close(answers)
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}

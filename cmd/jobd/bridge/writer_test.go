@@ -217,14 +217,14 @@ func TestOutputMemoryLimit(t *testing.T) {
 				t.Fatalf("%d bytes wait in memory", bytes)
 			}
 		}
-		var whole, cut int
+		var wholeCount, cutCount int
 		o.setWrite(func(b store.Batch) (store.WriteResult, error) {
 			for _, f := range b.Finish {
 				switch {
 				case len(f.Stdout) == size:
-					whole++
+					wholeCount++
 				case len(f.Stdout) <= maxCutOutput && strings.HasSuffix(f.Stdout, "away]"):
-					cut++
+					cutCount++
 				}
 			}
 			return store.WriteResult{}, nil
@@ -236,8 +236,8 @@ func TestOutputMemoryLimit(t *testing.T) {
 		}
 		stop()
 		o.mu.Lock()
-		if whole+cut != n || dir != "" && cut > 0 || dir == "" && cut == 0 {
-			t.Errorf("spool %q: %d whole, %d cut", dir, whole, cut)
+		if wholeCount+cutCount != n || dir != "" && cutCount > 0 || dir == "" && cutCount == 0 {
+			t.Errorf("spool %q: %d whole, %d cut", dir, wholeCount, cutCount)
 		}
 		o.mu.Unlock()
 	}
@@ -260,12 +260,12 @@ func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
 	const size, n = 16 << 20, maxOutputMemory/(16<<20) + 4
 	out := strings.Repeat("x", size)
 	gate := make(chan struct{})
-	var whole atomic.Int64
+	var wholeCount atomic.Int64
 	w, _ := startWriter(t, concurrentStore{write: func(b store.Batch) (store.WriteResult, error) {
 		<-gate
 		for _, f := range b.Finish {
 			if len(f.Stdout) == size {
-				whole.Add(1)
+				wholeCount.Add(1)
 			}
 		}
 		return store.WriteResult{}, nil
@@ -278,8 +278,8 @@ func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
 	for _, ch := range answers {
 		<-ch
 	}
-	if whole.Load() != n {
-		t.Errorf("%d of %d whole", whole.Load(), n)
+	if wholeCount.Load() != n {
+		t.Errorf("%d of %d whole", wholeCount.Load(), n)
 	}
 
 	away := make(chan struct{})
@@ -301,12 +301,12 @@ func TestSpoolLimitsMemoryBeforeAnError(t *testing.T) {
 	}
 	out := strings.Repeat("x", size)
 	gate := make(chan struct{})
-	var whole atomic.Int64
+	var wholeCount atomic.Int64
 	w, _ := startWriter(t, concurrentStore{write: func(b store.Batch) (store.WriteResult, error) {
 		<-gate
 		for _, f := range b.Finish {
 			if len(f.Stdout) == size {
-				whole.Add(1)
+				wholeCount.Add(1)
 			}
 		}
 		return store.WriteResult{}, nil
@@ -322,8 +322,8 @@ func TestSpoolLimitsMemoryBeforeAnError(t *testing.T) {
 	for _, ch := range answers {
 		<-ch
 	}
-	if whole.Load() != n {
-		t.Errorf("%d of %d whole", whole.Load(), n)
+	if wholeCount.Load() != n {
+		t.Errorf("%d of %d whole", wholeCount.Load(), n)
 	}
 }
 

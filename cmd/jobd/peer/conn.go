@@ -263,9 +263,9 @@ func (c *Conn) readLoop() error {
 
 // refuse sends the peer the reason and closes the connection. It also ends every wait of the
 // reader, so that the reader soon frees its memory, which other connections may need.
-func (c *Conn) refuse(why string) {
-	c.log.Warn().Msg(why)
-	c.send(eot.Message{Kind: eot.Response, Error: why})
+func (c *Conn) refuse(reason string) {
+	c.log.Warn().Msg(reason)
+	c.send(eot.Message{Kind: eot.Response, Error: reason})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.isRefused = true

@@ -144,9 +144,9 @@ func (s *Server) makeRoom() bool {
 
 // refuse sends the reason and closes the socket. It needs no goroutine, because the text fits into
 // the socket's buffer.
-func refuse(sock net.Conn, why string) {
+func refuse(sock net.Conn, reason string) {
 	_ = sock.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = sock.Write(eot.Message{Kind: eot.Response, Error: why}.Append(nil))
+	_, _ = sock.Write(eot.Message{Kind: eot.Response, Error: reason}.Append(nil))
 	sock.Close()
 }
 

@@ -24,8 +24,8 @@ func TestUnclaimableRowsStayWaiting(t *testing.T) {
 			p = accept(t, s, 0, "a")
 			checkEqual(t, "nothing is left, or locked", formatIDs(p.Rows)+strings.Join(p.BusyTargets, ""), "")
 			write(t, s, Batch{Start: []int64{0}, StartedAt: 7})
-			if said := table.log.String(); !strings.Contains(said, `"id":"`+kind.strange+`"`) || !strings.Contains(said, "never run") {
-				t.Errorf("log: %s", said)
+			if log := table.log.String(); !strings.Contains(log, `"id":"`+kind.strange+`"`) || !strings.Contains(log, "never run") {
+				t.Errorf("log: %s", log)
 			}
 			owners, err := other.Owners(t.Context())
 			if err != nil || len(owners) != 1 || owners[0].Name != "d" {

@@ -569,14 +569,14 @@ func TestLateResultReplacesReason(t *testing.T) {
 func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
-		gone, s := table.open(t, "gone", longLease), table.open(t, "s", longLease)
-		accept(t, gone, 2, "a")
-		write(t, gone, Batch{Start: []int64{2}})
+		removedStore, s := table.open(t, "gone", longLease), table.open(t, "s", longLease)
+		accept(t, removedStore, 2, "a")
+		write(t, removedStore, Batch{Start: []int64{2}})
 		switch table := table.(type) {
 		case *sqlTable:
-			table.exec(t, "DELETE FROM jobs_claims WHERE id = ?", -gone.Token())
+			table.exec(t, "DELETE FROM jobs_claims WHERE id = ?", -removedStore.Token())
 		case memoryTable:
-			table.Forget(gone.Token())
+			table.Forget(removedStore.Token())
 		}
 		owners, err := s.Owners(t.Context())
 		if err != nil || len(owners) != 1 || owners[0].IsSettling || owners[0].LeaseLeft != longLease {
@@ -589,7 +589,7 @@ func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 		if _, ok := table.(*sqlTable); ok {
 			checkEqual(t, "reason", *table.read(t, 2).Stderr, "jobd 'gone' died while the row was running")
 		}
-		checkEqual(t, "renewed", gone.Renew(t.Context()), ErrFenced)
+		checkEqual(t, "renewed", removedStore.Renew(t.Context()), ErrFenced)
 		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
 }

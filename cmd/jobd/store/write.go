@@ -230,8 +230,8 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	}
 	s.renumber(todo.claimsNumber)
 	w.written = append(w.written, b)
-	for id, why := range lost {
-		if why == claimGone {
+	for id, reason := range lost {
+		if reason == claimGone {
 			todo.freeClaims = append(todo.freeClaims, id)
 		}
 	}
@@ -422,11 +422,11 @@ func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []R
 	same := true
 	for rows.Next() {
 		var id int64
-		var is [2]int64
-		if err := rows.Scan(&id, &is[0], &is[1]); err != nil {
+		var sizes [2]int64
+		if err := rows.Scan(&id, &sizes[0], &sizes[1]); err != nil {
 			return false, err
 		}
-		same = same && is == wanted[id]
+		same = same && sizes == wanted[id]
 	}
 	if err := rows.Err(); same || err != nil {
 		return false, err

@@ -306,9 +306,9 @@ func (c *brokerConn) noteDropped(pattern string) {
 	}
 }
 
-func (c *brokerConn) setDenied(why error) {
+func (c *brokerConn) setDenied(reason error) {
 	c.mu.Lock()
-	c.unreachableErr = why
+	c.unreachableErr = reason
 	c.mu.Unlock()
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCommandQueue: commands of many goroutines are run one at a time, in the order of each
-// goroutine. For commands that come after the machine has ended, only the function gone is called.
+// goroutine. For commands that come after the machine has ended, only the function onGone is called.
 func TestCommandQueue(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 	keepAlive(m)
@@ -51,10 +51,10 @@ func TestCommandQueue(t *testing.T) {
 	}
 	callers.Wait()
 	done.Wait()
-	gone := make(chan struct{})
+	workersDone := make(chan struct{})
 	m.deactivate(mc)
-	m.queueCommand(command{mc, func() { t.Error("a machine that has ended did a command") }, func() { close(gone) }})
-	<-gone
+	m.queueCommand(command{mc, func() { t.Error("a machine that has ended did a command") }, func() { close(workersDone) }})
+	<-workersDone
 	if m.runNow(mc, func() { t.Error("a machine that has ended was held") }) {
 		t.Error("it is reported to exist")
 	}

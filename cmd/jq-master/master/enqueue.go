@@ -291,8 +291,8 @@ func (m *machine) brokerPriority(r *record) int64 {
 
 func (m *machine) storeAway() error { return unavailable(m.awayErr) }
 
-func unavailable(why error) *job.Fault {
-	return &job.Fault{Code: job.StoreUnavailable, Reason: why.Error(), RetryAfter: time.Second}
+func unavailable(reason error) *job.Fault {
+	return &job.Fault{Code: job.StoreUnavailable, Reason: reason.Error(), RetryAfter: time.Second}
 }
 
 func overloaded(format string, args ...any) *job.Fault {

@@ -41,12 +41,12 @@ func TestEachProblemIsFound(t *testing.T) {
 		"no more results":  {s: &Stats{Bytes: 1100, Results: 1}, want: "severe master limit it holds 110 % of --max-bytes: new jobs and further results are refused Jobs that keep"},
 		"busy":             {s: &Stats{Slots: 2, Busy: 2, Ledger: Ledger{Waiting: 20}, EndedRate: 2}, want: "info master busy all 2 slots of its workers are taken, and 20 jobs are waiting At this rate they will be done in 10s. More"},
 	} {
-		var said []string
+		var texts []string
 		for _, f := range findFindings(c.s, c.rules, limits) {
-			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
+			texts = append(texts, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
-		if got := strings.Join(said, "; "); c.want == "" && got != "" || len(said) > 1 || !strings.HasPrefix(got, c.want) {
-			t.Errorf("%s: %q, want %q", what, said, c.want)
+		if got := strings.Join(texts, "; "); c.want == "" && got != "" || len(texts) > 1 || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, texts, c.want)
 		}
 	}
 }

@@ -46,14 +46,14 @@ func TestResultsBounded(t *testing.T) {
 			if r.State != job.Running {
 				continue
 			}
-			var told error
+			var result error
 			w.step(m, func() {
-				m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { told = err })
+				m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { result = err })
 			})
 			w.store.flush()
-			if told != nil {
-				if left++; codeOf(told) != job.Overloaded {
-					t.Fatal(told)
+			if result != nil {
+				if left++; codeOf(result) != job.Overloaded {
+					t.Fatal(result)
 				}
 				refused++
 			}
@@ -97,12 +97,12 @@ func TestSingleLargeResult(t *testing.T) {
 func TestNamesCount(t *testing.T) {
 	w := newSimulation(t, 1)
 	var ids []job.ID
-	add := func(name string) (told error) {
+	add := func(name string) (result error) {
 		w.step(w.machine, func() {
-			w.machine.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, told = append(ids, enqueued...), err }})
+			w.machine.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, result = append(ids, enqueued...), err }})
 		})
 		w.store.flush()
-		return told
+		return result
 	}
 	w.machine.MaxJobs, w.machine.MaxBytes = 1<<20, 8*nameSize // an eighth of max-bytes is for results
 	for i := range fewNames + 7 {
@@ -136,14 +136,14 @@ func TestNamesCount(t *testing.T) {
 func TestKeysCount(t *testing.T) {
 	w := newSimulation(t, 1)
 	n := 0
-	add := func() (told error) {
+	add := func() (result error) {
 		n++
 		w.step(w.machine, func() {
 			w.machine.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}}}},
-				key: &store.Key{Name: fmt.Sprint("key", n), TTL: time.Hour}, reply: func(_ []job.ID, _ bool, err error) { told = err }})
+				key: &store.Key{Name: fmt.Sprint("key", n), TTL: time.Hour}, reply: func(_ []job.ID, _ bool, err error) { result = err }})
 		})
 		w.store.flush()
-		return told
+		return result
 	}
 	w.machine.MaxJobs = 1 << 20
 	if err := add(); err != nil {
@@ -227,13 +227,13 @@ func TestTooLongForStore(t *testing.T) {
 		m.start(r, k, nil)
 	})
 	w.store.flush()
-	told := fmt.Errorf("no answer")
+	result := fmt.Errorf("no answer")
 	w.step(m, func() {
-		m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, maxShort+1)}}, func(err error) { told = err })
+		m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, maxShort+1)}}, func(err error) { result = err })
 	})
 	w.store.flush()
-	if told != nil || r.State != job.Done || r.Result != nil || !strings.Contains(r.Message, "1001 bytes is left out") || m.results != 0 {
-		t.Errorf("a long result: %v, %v, result %v, message %q, %d results", told, r.State, r.Result, r.Message, m.results)
+	if result != nil || r.State != job.Done || r.Result != nil || !strings.Contains(r.Message, "1001 bytes is left out") || m.results != 0 {
+		t.Errorf("a long result: %v, %v, result %v, message %q, %d results", result, r.State, r.Result, r.Message, m.results)
 	}
 	if w.failure != nil {
 		t.Errorf("the master stops: %v", w.failure)

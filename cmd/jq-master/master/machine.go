@@ -147,10 +147,10 @@ type environment struct {
 	store  store.Store
 	broker brokerLink // called through machine.tellBroker; nil while there is none
 	push   Pusher
-	// run runs a command soon, unless the machine has ended. runOr does the same, but calls gone if
+	// run runs a command soon, unless the machine has ended. runOr does the same, but calls onGone if
 	// the machine has ended.
 	run   func(command func())
-	runOr func(command, gone func())
+	runOr func(command, onGone func())
 	// fail ends this machine, because its state cannot be trusted, or because another master is
 	// active.
 	fail func(error)
@@ -546,10 +546,10 @@ func (m *machine) whenIdle(r *record, run *run, f func()) {
 // is too long for the store is left out. If the write fails otherwise, the machine ends, because it
 // no longer knows what is stored.
 func (m *machine) write(o op, r *record, j *job.Job, forgetAt, dropAt int64, onDone func()) {
-	was := r.Job
+	oldJob := r.Job
 	r.op = o
 	m.runAfterStep(func() {
-		m.env.store.Move(was, j, forgetAt, dropAt, func(err error) {
+		m.env.store.Move(oldJob, j, forgetAt, dropAt, func(err error) {
 			m.env.run(func() {
 				if errors.Is(err, store.ErrTooLong) && len(j.Result) > 0 {
 					without := *j

@@ -300,25 +300,25 @@ func TestAgeOfOldestWaitingJob(t *testing.T) {
 	load("b", job.Queued, 20*time.Minute)
 	load("c", job.Retrying, 10*time.Minute)
 	m.finishLoad()
-	is := func(oldest, a, b, cc time.Duration) {
+	checkAges := func(oldest, a, b, cc time.Duration) {
 		t.Helper()
 		ages := m.oldestOf()
 		if got := m.oldest(); got != oldest || ages[m.names["a"]] != a || ages[m.names["b"]] != b || ages[m.names["c"]] != cc {
 			t.Errorf("the oldest has waited for %v, those of the names for %v, %v, %v", got, ages[m.names["a"]], ages[m.names["b"]], ages[m.names["c"]])
 		}
 	}
-	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
+	checkAges(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
 	again := first.nextState()
 	again.State = job.Queued
 	m.replaceJob(first, again)
-	is(50*time.Minute, 50*time.Minute, 0, 0) // the other names are behind too many jobs
+	checkAges(50*time.Minute, 50*time.Minute, 0, 0) // the other names are behind too many jobs
 	done := first.nextState()
 	done.State = job.Done
 	m.replaceJob(first, done)
 	for range 3 {
 		m.oldest()
 	}
-	is(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
+	checkAges(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
 }
 
 // TestErrorMessagesCountTowardsSize: the messages of failed attempts count towards a job's size.

@@ -116,8 +116,8 @@ func (m *Master) clock() (now, wall, host int64) {
 		r.readAt = t
 		m.bootReading.Store(r)
 	}
-	up := r.uptime + t.Sub(r.readAt)
-	return m.startedAt + toMillis(up-m.bootOffset), m.opt.Store.At(up), t.UnixMilli()
+	uptime := r.uptime + t.Sub(r.readAt)
+	return m.startedAt + toMillis(uptime-m.bootOffset), m.opt.Store.At(uptime), t.UnixMilli()
 }
 
 // setAlarm sets the timer to the time when the next work is due.
@@ -194,9 +194,9 @@ func (m *Master) resign(ctx context.Context) {
 }
 
 // setState sets the reason for which a master that is not active refuses all requests.
-func (m *Master) setState(why *job.Fault) {
+func (m *Master) setState(reason *job.Fault) {
 	m.mu.Lock()
-	m.inactiveFault = why
+	m.inactiveFault = reason
 	m.mu.Unlock()
 }
 
@@ -208,7 +208,7 @@ func (m *Master) serve(ctx context.Context) error {
 	mc.env = environment{
 		store: m.opt.Store, push: m.opt.Push,
 		run:   func(f func()) { m.queueStep(mc, f) },
-		runOr: func(f, gone func()) { m.queueCommand(command{mc, f, gone}) },
+		runOr: func(f, onGone func()) { m.queueCommand(command{mc, f, onGone}) },
 		fail: func(err error) {
 			select {
 			case failed <- err:

@@ -125,15 +125,15 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	told, err := conn.broker.Rules.Explain(ctx, id.String())
+	explained, err := conn.broker.Rules.Explain(ctx, id.String())
 	if err != nil {
 		return detail, nil // the job is being handed out, or the broker is away
 	}
-	if told.Ahead != nil {
-		detail.Position, detail.PositionExact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
+	if explained.Ahead != nil {
+		detail.Position, detail.PositionExact = *explained.Ahead, explained.AheadExact == nil || *explained.AheadExact
 	}
-	if told.HeldBy != nil {
-		if id, ours := constraintOf(m.opt.Namespace, told.HeldBy.Group); ours {
+	if explained.HeldBy != nil {
+		if id, ours := constraintOf(m.opt.Namespace, explained.HeldBy.Group); ours {
 			detail.BlockedBy = append(detail.BlockedBy, id)
 		}
 	}

@@ -24,8 +24,8 @@ func (m *machine) load(j *job.Job, forgetAt, dropAt int64) {
 			m.workers[j.Worker] = w
 		}
 		run := &run{worker: w, stateBefore: job.Queued, delivered: true, deadline: m.now + missedHeartbeats*toMillis(m.Heartbeat)}
-		whole := toMillis(j.Timeout.Duration() + m.TimeoutGrace) // no run may last longer, even if a clock was set
-		run.deadline = max(run.deadline, min(m.monoAt(j.Deadline), m.now+whole))
+		maxRunTime := toMillis(j.Timeout.Duration() + m.TimeoutGrace) // no run may last longer, even if a clock was set
+		run.deadline = max(run.deadline, min(m.monoAt(j.Deadline), m.now+maxRunTime))
 		if j.Retries > 0 {
 			run.stateBefore = job.Retrying
 		}

@@ -17,14 +17,14 @@ type result[T any] struct {
 
 // call runs a command and waits for its reply. If the machine ends first, call returns errStarting.
 func call[T any](ctx context.Context, m *Master, f func(mc *machine, reply func(T, error))) (v T, err error) {
-	told, dead, err := send(m, f)
+	replies, ended, err := send(m, f)
 	if err != nil {
 		return v, err
 	}
 	select {
-	case a := <-told:
+	case a := <-replies:
 		return a.v, m.ifLeaseHeld(a.err)
-	case <-dead:
+	case <-ended:
 		return v, errStarting
 	case <-ctx.Done():
 		return v, context.Cause(ctx)
@@ -50,8 +50,8 @@ func (m *Master) ifLeaseHeld(err error) error {
 }
 
 // send queues a command. Its reply, of which there is at most one, arrives on the channel replies; the
-// channel dead is closed when the machine ends.
-func send[T any](m *Master, f func(mc *machine, reply func(T, error))) (replies <-chan result[T], dead <-chan struct{}, err error) {
+// channel ended is closed when the machine ends.
+func send[T any](m *Master, f func(mc *machine, reply func(T, error))) (replies <-chan result[T], ended <-chan struct{}, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +100,7 @@ type noValue = struct{}
 func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueRequest{jobs: jobs, key: key}
 	e.match(m.enabledConstraints())
-	told, dead, err := send(m, func(mc *machine, reply func([]job.ID, error)) {
+	replies, ended, err := send(m, func(mc *machine, reply func([]job.ID, error)) {
 		e.reply = func(ids []job.ID, again bool, err error) {
 			replayed = again
 			reply(ids, err)
@@ -111,12 +111,12 @@ func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool,
 		return nil, false, "", err
 	}
 	if jobs[0].UniqueRequest == nil {
-		dead = nil // the store gets the request at once, and its answer always comes
+		ended = nil // the store gets the request at once, and its answer always comes
 	}
 	var a result[[]job.ID]
 	select {
-	case a = <-told:
-	case <-dead:
+	case a = <-replies:
+	case <-ended:
 		m.mu.Lock()
 		sent, ids := e.inStore, e.ids
 		m.mu.Unlock()
@@ -126,7 +126,7 @@ func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool,
 		case !sent: // the request was still waiting for the other job
 			return nil, false, "", errStarting
 		}
-		a = <-told
+		a = <-replies
 	}
 	return a.v, replayed, e.unique, m.ifLeaseHeld(a.err)
 }
@@ -166,20 +166,20 @@ func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 	if err != nil {
 		return nil, err
 	}
-	told := make(chan result[*Status], 1)
-	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- result[*Status]{st, err} }}
+	replies := make(chan result[*Status], 1)
+	p := &poller{peek: peek, reply: func(st *Status, err error) { replies <- result[*Status]{st, err} }}
 	m.runNow(s.machine, func() { s.machine.poll(id, p) })
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var a result[*Status]
 	select {
-	case a = <-told:
+	case a = <-replies:
 	case <-s.ended:
 		a.err = errStarting
 	case <-ctx.Done():
 		m.runNow(s.machine, func() { s.machine.endPoll(id, p) })
 		select {
-		case a = <-told:
+		case a = <-replies:
 		case <-s.ended:
 			a.err = errStarting
 		}
@@ -201,11 +201,11 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 // Register registers a worker, and returns it as it is registered. It waits for the store's answer
 // even if the machine ends.
 func (m *Master) Register(w job.Worker) (*job.Worker, error) {
-	told, _, err := send(m, func(mc *machine, reply func(*job.Worker, error)) { mc.register(w, reply) })
+	replies, _, err := send(m, func(mc *machine, reply func(*job.Worker, error)) { mc.register(w, reply) })
 	if err != nil {
 		return nil, err
 	}
-	a := <-told
+	a := <-replies
 	return a.v, m.ifLeaseHeld(a.err)
 }
 
@@ -290,7 +290,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	delivered := make(chan struct{}, 1)
 	p := &pullRequest{max: limit, ready: func() { delivered <- struct{}{} }}
 	var pulledFrom *machine
-	var dead <-chan struct{}
+	var ended <-chan struct{}
 	w, err := readMachine(m, func(mc *machine) (*worker, error) {
 		w, err := mc.findWorker(from, false)
 		switch {
@@ -303,7 +303,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 		case mc.waiters >= mc.MaxWaiters:
 			return nil, overloaded("%d requests wait, and no more are allowed (max-waiters)", mc.MaxWaiters)
 		}
-		pulledFrom, dead = mc, m.active.Load().ended
+		pulledFrom, ended = mc, m.active.Load().ended
 		mc.waiters++
 		p.max = min(p.max, w.MaxJobs)
 		mc.pull(w, p)
@@ -329,7 +329,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 		}
 	case <-ctx.Done():
 		timeout = true
-	case <-dead:
+	case <-ended:
 		return nil, errStarting
 	}
 	var jobs []job.Handout

@@ -26,14 +26,14 @@ func TestEndDuringRequest(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			held := &heldStore{Store: store.NewMemory(), pendingCalls: make(chan func(error), 1)}
 			m := Open(Options{Limits: DefaultLimits(), Store: held})
-			told := make(chan error, 1)
+			result := make(chan error, 1)
 			end := func() {
 				t.Helper()
 				answer := <-held.pendingCalls
 				m.deactivate(m.machine)
 				answer(v.answer)
 				select {
-				case err := <-told:
+				case err := <-result:
 					var f *job.Fault
 					if errors.As(err, &f); (err == nil) != (v.answer == nil) || f != nil && f.Code != v.code {
 						t.Errorf("told %v", err)
@@ -48,7 +48,7 @@ func TestEndDuringRequest(t *testing.T) {
 				if err == nil && len(ids) != 1 {
 					t.Errorf("ids %v", ids)
 				}
-				told <- err
+				result <- err
 			}()
 			end()
 			if v.answer != nil && !errors.Is(v.answer, store.ErrFenced) {
@@ -60,7 +60,7 @@ func TestEndDuringRequest(t *testing.T) {
 				if err == nil && r.ID.IsZero() {
 					t.Error("no id")
 				}
-				told <- err
+				result <- err
 			}()
 			end()
 		})
@@ -72,7 +72,7 @@ func keepAlive(m *Master) {
 	mc := newMachine(m.opt.Limits, 1)
 	mc.env = environment{
 		store: m.opt.Store,
-		run:   func(f func()) { m.queueStep(mc, f) }, runOr: func(f, gone func()) { m.queueCommand(command{mc, f, gone}) },
+		run:   func(f func()) { m.queueStep(mc, f) }, runOr: func(f, onGone func()) { m.queueCommand(command{mc, f, onGone}) },
 		fail: func(error) {},
 	}
 	m.mu.Lock()
@@ -102,11 +102,11 @@ func (foreignClockStore) At(time.Duration) int64 { return 1_900_000_000_000 }
 // and follows it.
 func TestClockNeverGoesBack(t *testing.T) {
 	m := Open(Options{Store: foreignClockStore{}})
-	up := func() int64 { return m.startedAt + toMillis(boot.Since()-m.bootOffset) }
+	wallTime := func() int64 { return m.startedAt + toMillis(boot.Since()-m.bootOffset) }
 	last, _, _ := m.clock()
-	for end := up() + 50; last < end; {
+	for end := wallTime() + 50; last < end; {
 		now, _, _ := m.clock()
-		if limit := up(); now < last || now > limit {
+		if limit := wallTime(); now < last || now > limit {
 			t.Fatalf("%d after %d, and the boot clock says %d", now, last, limit)
 		}
 		last = now

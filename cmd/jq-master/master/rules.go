@@ -81,18 +81,18 @@ func (r *Rules) call(ctx context.Context, method, path string, in, out any) erro
 		return err
 	}
 	defer resp.Body.Close()
-	said, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	switch {
 	case err != nil:
 		return err
 	case method == http.MethodDelete && resp.StatusCode == http.StatusNotFound:
 		return nil
 	case resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden: // the token's rights may change
-		return fmt.Errorf("%w: %s: %s", errRefused, resp.Status, bytes.TrimSpace(said))
+		return fmt.Errorf("%w: %s: %s", errRefused, resp.Status, bytes.TrimSpace(body))
 	case resp.StatusCode >= 300:
-		return fmt.Errorf("the broker answers %s: %s", resp.Status, bytes.TrimSpace(said))
+		return fmt.Errorf("the broker answers %s: %s", resp.Status, bytes.TrimSpace(body))
 	case out != nil:
-		return json.Unmarshal(said, out)
+		return json.Unmarshal(body, out)
 	}
 	return nil
 }

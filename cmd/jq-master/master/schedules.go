@@ -238,8 +238,8 @@ func (m *machine) settleSchedule(name string, s *scheduled, now, since time.Time
 			return
 		}
 		m.schedules.queued["made"] += uint64(len(plan.Made))
-		for why, n := range plan.Skipped {
-			m.schedules.queued[why] += uint64(n)
+		for reason, n := range plan.Skipped {
+			m.schedules.queued[reason] += uint64(n)
 		}
 	})
 	return len(jobs)
@@ -291,12 +291,12 @@ func (m *Master) syncFile(ctx context.Context) {
 	if file == nil {
 		return
 	}
-	told := ""
+	logged := ""
 	for {
 		var again <-chan time.Time
 		if err := m.putFile(ctx, file.All()); err != nil && ctx.Err() == nil {
-			if err.Error() != told {
-				told = err.Error()
+			if err.Error() != logged {
+				logged = err.Error()
 				m.log.Warn().Err(err).Msg("not all schedules of the file are stored; trying again")
 			}
 			again = time.After(fileRetry)

@@ -44,17 +44,17 @@ func (w *scheduleWorld) restart() {
 	}
 }
 
-func (w *scheduleWorld) put(name, text string, fromFile bool) (told error) {
+func (w *scheduleWorld) put(name, text string, fromFile bool) (result error) {
 	w.t.Helper()
 	spec, err := schedule.Parse([]byte(text), func(json.RawMessage) error { return nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	n, _ := w.machine.schedules.readJob(nil)
-	told = errors.New("no answer")
-	w.step(w.machine, func() { w.machine.putSchedule(name, spec, n, fromFile, func(err error) { told = err }) })
+	result = errors.New("no answer")
+	w.step(w.machine, func() { w.machine.putSchedule(name, spec, n, fromFile, func(err error) { result = err }) })
 	w.store.flush()
-	return told
+	return result
 }
 
 // watch lets time pass, and calls settleSchedules at each beat.

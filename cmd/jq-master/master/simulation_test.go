@@ -111,9 +111,9 @@ func (w *simulation) start() {
 	m.env = environment{
 		store: w.store, broker: w.broker, push: w,
 		run: func(f func()) { w.step(m, f) },
-		runOr: func(f, gone func()) {
+		runOr: func(f, onGone func()) {
 			if !w.step(m, f) {
-				gone()
+				onGone()
 			}
 		},
 		fail: func(err error) { w.failure = err },

@@ -89,8 +89,8 @@ func (m *machine) sweepSlice(p *sweepSlice) {
 		return // the sweep has started over
 	}
 	var last struct { // most jobs in a row move between the same two sets
-		found   []membership
-		was, is *constraintSet
+		found          []membership
+		oldSet, newSet *constraintSet
 	}
 	for i := range p.jobs {
 		r, found := p.jobs[i].rec, p.jobs[i].memberships
@@ -100,10 +100,10 @@ func (m *machine) sweepSlice(p *sweepSlice) {
 		if r.Priority != p.jobs[i].job.Priority { // the priority was changed after the match
 			found = matchAll(p.sweeping, &r.Attributes, r.constraints)
 		}
-		if r.constraints != last.was || !slices.Equal(found, last.found) {
-			last.found, last.was, last.is = found, r.constraints, s.updatedSet(r.constraints, found)
+		if r.constraints != last.oldSet || !slices.Equal(found, last.found) {
+			last.found, last.oldSet, last.newSet = found, r.constraints, s.updatedSet(r.constraints, found)
 		}
-		m.regroupBy(r, last.is)
+		m.regroupBy(r, last.newSet)
 	}
 	if s.sweepIndex < len(m.bySeq) {
 		return
@@ -133,13 +133,13 @@ func (s *constraints) updatedSet(old *constraintSet, added []membership) *constr
 
 // regroupBy makes g the set of a job.
 func (m *machine) regroupBy(r *record, g *constraintSet) {
-	was := r.constraints
-	if was == g {
+	oldSet := r.constraints
+	if oldSet == g {
 		return
 	}
 	m.constraints.remove(r)
 	m.constraints.add(r, g)
-	if slices.Equal(was.groups(), r.constraints.groups()) {
+	if slices.Equal(oldSet.groups(), r.constraints.groups()) {
 		return
 	}
 	if r.isWaiting() {

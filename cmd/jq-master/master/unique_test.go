@@ -141,10 +141,10 @@ func TestUniqueKeys(t *testing.T) {
 func assignKeys(jobs map[job.ID]*modelJob, owner map[string]*modelJob, now int64) {
 	clear(owner)
 	for _, h := range jobs {
-		is := owner[h.key]
+		holder := owner[h.key]
 		switch {
 		case h.state.Ended() && !h.holds(now):
-		case is == nil, h.holds(now) && !is.holds(now), h.holds(now) == is.holds(now) && h.seq > is.seq:
+		case holder == nil, h.holds(now) && !holder.holds(now), h.holds(now) == holder.holds(now) && h.seq > holder.seq:
 			owner[h.key] = h
 		}
 	}

@@ -283,8 +283,8 @@ func (m *machine) excludeName(w *worker, name string) {
 }
 
 // setPause makes a worker get no jobs for a while.
-func (m *machine) setPause(w *worker, d time.Duration, why string) {
-	w.pausedUntil, w.pauseReason = max(w.pausedUntil, m.now+toMillis(d)), why
+func (m *machine) setPause(w *worker, d time.Duration, reason string) {
+	w.pausedUntil, w.pauseReason = max(w.pausedUntil, m.now+toMillis(d)), reason
 	m.updateServing(w)
 }
 
@@ -292,7 +292,7 @@ func (m *machine) setPause(w *worker, d time.Duration, why string) {
 func (m *machine) markReachable(w *worker) { w.unreachableSince, w.lastPause = 0, 0 }
 
 // markUnreachable notes that a worker could not be reached, or answered with a server error.
-func (m *machine) markUnreachable(w *worker, why string) {
+func (m *machine) markUnreachable(w *worker, reason string) {
 	if w.Leaving || w.removed {
 		return
 	}
@@ -307,7 +307,7 @@ func (m *machine) markUnreachable(w *worker, why string) {
 		return // another push that was on its way has already caused this pause
 	}
 	w.lastPause = min(max(2*w.lastPause, firstPause), maxPause)
-	m.setPause(w, w.lastPause, why)
+	m.setPause(w, w.lastPause, reason)
 }
 
 // heartbeat returns the jobs that the worker should stop because they were cancelled. From its

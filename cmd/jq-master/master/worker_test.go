@@ -113,16 +113,16 @@ func TestLongErrorIsLeftOut(t *testing.T) {
 	long := strings.Repeat("é", job.MaxMessage)
 	m := newMachine(DefaultLimits(), 1)
 	for _, v := range []struct {
-		of         job.Outcome
-		size, kept int
+		outcome         job.Outcome
+		size, keptBytes int
 	}{
 		{job.Outcome{Message: "short", Error: make([]byte, m.MaxError)}, 5, m.MaxError},
 		{job.Outcome{Message: "x" + long}, job.MaxMessage - 1, 0},
 		{job.Outcome{Message: long, Error: make([]byte, m.MaxError+1)}, job.MaxMessage, 0},
 	} {
-		got := m.limitOutcome(&v.of)
-		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.kept || strings.Contains(got.Message, "65537") != (len(v.of.Error) > m.MaxError) {
-			t.Errorf("%d bytes, an error of %d: %d and %d: %.20s…%s", len(v.of.Message), len(v.of.Error), len(got.Message), len(got.Error), got.Message, got.Message[max(0, len(got.Message)-60):])
+		got := m.limitOutcome(&v.outcome)
+		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.keptBytes || strings.Contains(got.Message, "65537") != (len(v.outcome.Error) > m.MaxError) {
+			t.Errorf("%d bytes, an error of %d: %d and %d: %.20s…%s", len(v.outcome.Message), len(v.outcome.Error), len(got.Message), len(got.Error), got.Message, got.Message[max(0, len(got.Message)-60):])
 		}
 	}
 }
@@ -136,25 +136,25 @@ func TestGroupNames(t *testing.T) {
 		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(sharedValue[:]), strings.Repeat("*", job.MaxConstraintID)} {
 			for _, p := range []selector{{}, {per: per}} {
 				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupPrefixOf(ns, id)}
-				for _, what := range []byte("cr") {
-					name, of := k.group(what, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
-					if was, known := ownerOf[name]; known || len(name) > wire.MaxName {
-						t.Errorf("%s has the name %q with %d bytes, as %q", of, name, len(name), was)
+				for _, prefix := range []byte("cr") {
+					name, text := k.group(prefix, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", prefix, id, ns, p.per != nil)
+					if earlier, known := ownerOf[name]; known || len(name) > wire.MaxName {
+						t.Errorf("%s has the name %q with %d bytes, as %q", text, name, len(name), earlier)
 					}
-					ownerOf[name] = of
+					ownerOf[name] = text
 					if got, ours := constraintOf(ns, name); got != id || !ours {
-						t.Errorf("%s is of %q, %v", of, got, ours)
+						t.Errorf("%s is of %q, %v", text, got, ours)
 					}
 					if _, theirs := constraintOf("b", name); theirs {
-						t.Errorf("%s is another namespace's, too", of)
+						t.Errorf("%s is another namespace's, too", text)
 					}
-					p := wire.NewPattern([]byte(k.pattern(what)))
+					p := wire.NewPattern([]byte(k.pattern(prefix)))
 					if !p.Matches(name) {
-						t.Errorf("%s is not in %s", name, k.pattern(what))
+						t.Errorf("%s is not in %s", name, k.pattern(prefix))
 					}
 					for other := range ownerOf {
 						if o, ours := constraintOf(ns, other); p.Matches(other) && (!ours || o != id) {
-							t.Errorf("%s is in %s", other, k.pattern(what))
+							t.Errorf("%s is in %s", other, k.pattern(prefix))
 						}
 					}
 				}
@@ -195,17 +195,17 @@ func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
 	m.MaxWorkers = 3
-	register := func(g job.Worker) (id job.ID, told error) {
+	register := func(g job.Worker) (id job.ID, result error) {
 		g.Name, g.MaxJobs = "w", 1
 		w.step(m, func() {
 			m.register(g, func(r *job.Worker, err error) {
-				if told = err; err == nil {
+				if result = err; err == nil {
 					id = r.ID
 				}
 			})
 		})
 		w.store.flush()
-		return id, told
+		return id, result
 	}
 	pushed, _ := register(job.Worker{URL: "http://there"})
 	alive, _ := register(job.Worker{})
@@ -237,7 +237,7 @@ func TestTimeWithoutWorkerIsKnown(t *testing.T) {
 		return k
 	}
 	register(job.Worker{URL: "http://there", Names: []string{"pushed*"}})
-	gone := register(job.Worker{Names: []string{"mail", "sms"}})
+	deadWorker := register(job.Worker{Names: []string{"mail", "sms"}})
 	open := register(job.Worker{Names: []string{"sms"}})
 	w.step(m, func() { m.pull(open, &pullRequest{max: 1, ready: func() {}}) })
 	w.elapse(12 * time.Minute)
@@ -246,7 +246,7 @@ func TestTimeWithoutWorkerIsKnown(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %s", name, served, since, want)
 		}
 	}
-	w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: gone.ID}, false) })
+	w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: deadWorker.ID}, false) })
 	if _, since := silenceOf(askedGlobs(m.lastAsked()), "mail", m.now); since != 0 {
 		t.Errorf("silent for %v after a request", since)
 	}

@@ -112,10 +112,10 @@ func TestInvalidMatcherNamesField(t *testing.T) {
 // TestMatchesAll: MatchesAll recognises matchers that select all jobs because they name
 // no field.
 func TestMatchesAll(t *testing.T) {
-	is := field("/name", "exists", "true")
+	condition := field("/name", "exists", "true")
 	for text, want := range map[string]bool{
-		`{}`: true, is: false, `{"all":[]}`: true, `{"any":[]}`: false, `{"not":{}}`: false, `{"not":{"any":[]}}`: true,
-		`{"all":[{},` + is + `]}`: false, `{"any":[{},` + is + `]}`: true, `{"not":{"all":[` + is + `,{"not":{}}]}}`: true, `{"not":{"any":[` + is + `,{"not":{}}]}}`: false, `{"not":{"not":{}}}`: true,
+		`{}`: true, condition: false, `{"all":[]}`: true, `{"any":[]}`: false, `{"not":{}}`: false, `{"not":{"any":[]}}`: true,
+		`{"all":[{},` + condition + `]}`: false, `{"any":[{},` + condition + `]}`: true, `{"not":{"all":[` + condition + `,{"not":{}}]}}`: true, `{"not":{"any":[` + condition + `,{"not":{}}]}}`: false, `{"not":{"not":{}}}`: true,
 	} {
 		packed, _ := pack.FromJSON([]byte(text))
 		m, fault := Parse(packed)
@@ -131,7 +131,7 @@ func TestMatchesAll(t *testing.T) {
 // TestPointerValue: equal values have the same bytes, unequal ones different bytes.
 func TestPointerValue(t *testing.T) {
 	a := sample(t)
-	of := func(path string) []byte {
+	valueAt := func(path string) []byte {
 		p, fault := ParsePointer(path)
 		if fault != nil {
 			t.Fatal(fault)
@@ -149,11 +149,11 @@ func TestPointerValue(t *testing.T) {
 		"/name": `"mail.send"`, "/priority": `-3`, "/keep_result": `true`, "/argument/f": `1`, "/argument/list": `[1,"two",[3.0]]`,
 		"/argument/user": `{"0":"zero","m~n":2.0,"id":1,"a/b":1,"id":7}`, "/argument/twice": `2`, "/argument/bin": `{"$bin":"AQI="}`, "/argument/nil": `null`,
 	} {
-		if want := appendCanonical(nil, packJSON(t, text)); !bytes.Equal(of(path), want) {
-			t.Errorf("%s is %x, want %x as %s", path, of(path), want, text)
+		if want := appendCanonical(nil, packJSON(t, text)); !bytes.Equal(valueAt(path), want) {
+			t.Errorf("%s is %x, want %x as %s", path, valueAt(path), want, text)
 		}
 	}
-	if bytes.Equal(of("/argument/empty"), of("/argument/nil")) || bytes.Equal(of("/argument/bin"), of("/argument/ext")) {
+	if bytes.Equal(valueAt("/argument/empty"), valueAt("/argument/nil")) || bytes.Equal(valueAt("/argument/bin"), valueAt("/argument/ext")) {
 		t.Error("unlike values share a form")
 	}
 	p, _ := ParsePointer("/argument/none/0")

@@ -85,7 +85,7 @@ func canonical(dst []byte, b pack.Value) ([]byte, pack.Value) {
 const ext32 = 0xc9
 
 func canonicalMap(dst []byte, b pack.Value) ([]byte, pack.Value) {
-	type pair struct{ key, whole []byte }
+	type pair struct{ key, text []byte }
 	n, rest, from := b.Len(), b.Inner(), len(dst)
 	ends := make([]int, 0, 2*n) // where each key and each value in dst ends
 	for range 2 * n {
@@ -102,17 +102,17 @@ func canonicalMap(dst []byte, b pack.Value) ([]byte, pack.Value) {
 	pairs = slices.CompactFunc(pairs, func(a, b pair) bool { return bytes.Equal(a.key, b.key) })
 	sorted := msgp.AppendMapHeader(make([]byte, 0, 5+len(dst)-from), uint32(len(pairs)))
 	for _, p := range pairs {
-		sorted = append(sorted, p.whole...)
+		sorted = append(sorted, p.text...)
 	}
 	return append(dst[:from], sorted...), rest
 }
 
 func appendNumber(dst []byte, n pack.Number) []byte {
-	if whole, ok := n.Integer(); ok && whole < 0 {
-		return msgp.AppendInt64(dst, whole)
+	if integer, ok := n.Integer(); ok && integer < 0 {
+		return msgp.AppendInt64(dst, integer)
 	}
-	if whole, ok := n.Unsigned(); ok {
-		return msgp.AppendUint64(dst, whole)
+	if integer, ok := n.Unsigned(); ok {
+		return msgp.AppendUint64(dst, integer)
 	}
 	f := n.Float()
 	if f != f {

@@ -32,8 +32,8 @@ func isSpecialKey(key []byte) bool {
 // AppendJSON appends a value as JSON. FromJSON converts this JSON back to the same value. The time
 // is linear in the length of the value, however deep it is.
 func AppendJSON(dst []byte, v Value) []byte {
-	var few [32]bool
-	w := jsonWriter{dst: dst, input: v, oddMaps: findOddMaps(few[:0], v)}
+	var flagBuf [32]bool
+	w := jsonWriter{dst: dst, input: v, oddMaps: findOddMaps(flagBuf[:0], v)}
 	w.value()
 	return w.dst
 }

@@ -60,9 +60,9 @@ func TestJSON(t *testing.T) {
 func TestBadJSON(t *testing.T) {
 	nested := func(n int, open, shut string) string { return strings.Repeat(open, n) + "1" + strings.Repeat(shut, n) }
 	for _, c := range []struct {
-		text string
-		code job.Code
-		says string
+		text   string
+		code   job.Code
+		reason string
 	}{
 		{``, job.InvalidBody, "unexpected end"}, {`{"a":1`, job.InvalidBody, "at byte 6"}, {`{} {}`, job.InvalidBody, "after top-level"},
 		{`{"a":01}`, job.InvalidBody, "at byte"}, {"\"\xff\"", job.InvalidBody, "not UTF-8"}, {"[NaN]", job.InvalidBody, "at byte"},
@@ -80,8 +80,8 @@ func TestBadJSON(t *testing.T) {
 		{`{"$ext":["1",""]}`, job.InvalidValue, "-128"}, {`{"$ext":[[1,2],""]}`, job.InvalidValue, "-128"}, {`{"$ext":[1,2]}`, job.InvalidValue, "-128"},
 	} {
 		got, fault := FromJSON([]byte(c.text))
-		if fault == nil || fault.Code != c.code || !strings.Contains(fault.Reason, c.says) {
-			t.Errorf("%.40s: % x, %v, want %s with %q", c.text, got, fault, c.code, c.says)
+		if fault == nil || fault.Code != c.code || !strings.Contains(fault.Reason, c.reason) {
+			t.Errorf("%.40s: % x, %v, want %s with %q", c.text, got, fault, c.code, c.reason)
 		}
 	}
 	if _, fault := FromJSON([]byte(nested(100, `{"$map":[["a",`, "]]}"))); fault != nil {

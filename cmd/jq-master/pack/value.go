@@ -201,13 +201,13 @@ func (n Number) compareFloat(f float64) (order int, ok bool) {
 	case f < -1<<63:
 		return 1, true
 	}
-	whole := math.Trunc(f)
-	m := Number{Uint, uint64(max(whole, 0))}
-	if whole < 0 {
-		m = Number{Int, uint64(int64(whole))}
+	integer := math.Trunc(f)
+	m := Number{Uint, uint64(max(integer, 0))}
+	if integer < 0 {
+		m = Number{Int, uint64(int64(integer))}
 	}
 	if order = n.compareInteger(m); order == 0 {
-		order = cmp.Compare(whole, f)
+		order = cmp.Compare(integer, f)
 	}
 	return order, true
 }

@@ -28,7 +28,7 @@ func bytesOf(t testing.TB, text string) []byte {
 // deeply.
 func TestCheckAcceptsOneWholeValue(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("91", n) + "c0" }
-	for _, c := range []struct{ name, bytes, says string }{
+	for _, c := range []struct{ name, bytes, text string }{
 		{"nothing", "", "cut short at byte 0"},
 		{"null", "c0", ""}, {"a fixint", "7f", ""}, {"a negative one", "e0", ""},
 		{"never used", "c1", "byte 0 is 0xc1"},
@@ -52,10 +52,10 @@ func TestCheckAcceptsOneWholeValue(t *testing.T) {
 	} {
 		fault := Check(bytesOf(t, c.bytes))
 		switch {
-		case c.says == "" && fault != nil:
+		case c.text == "" && fault != nil:
 			t.Errorf("%s: %v", c.name, fault)
-		case c.says != "" && (fault == nil || fault.Code != job.InvalidBody || !strings.Contains(fault.Reason, c.says)):
-			t.Errorf("%s: %v, want %q", c.name, fault, c.says)
+		case c.text != "" && (fault == nil || fault.Code != job.InvalidBody || !strings.Contains(fault.Reason, c.text)):
+			t.Errorf("%s: %v, want %q", c.name, fault, c.text)
 		}
 	}
 }
@@ -63,19 +63,19 @@ func TestCheckAcceptsOneWholeValue(t *testing.T) {
 // TestCutEverywhere: no proper prefix of a valid value is valid, and no byte is read beyond the
 // end.
 func TestCutEverywhere(t *testing.T) {
-	whole, err := msgpack.Marshal(map[string]any{
+	data, err := msgpack.Marshal(map[string]any{
 		"a": []any{1, -1, 200, 70000, int64(1) << 40, 1.5, float32(2.5), true, nil, "text", []byte("bin")},
 		"b": map[string]any{"c": strings.Repeat("x", 300), "d": bytes.Repeat([]byte("y"), 70000)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fault := Check(whole); fault != nil {
+	if fault := Check(data); fault != nil {
 		t.Fatal(fault)
 	}
-	for n := 0; n < len(whole); n += 1 + n/200 {
-		if Check(whole[:n:n]) == nil {
-			t.Fatalf("the first %d bytes of %d are taken for a value", n, len(whole))
+	for n := 0; n < len(data); n += 1 + n/200 {
+		if Check(data[:n:n]) == nil {
+			t.Fatalf("the first %d bytes of %d are taken for a value", n, len(data))
 		}
 	}
 }
@@ -104,10 +104,10 @@ func TestValuesOfOtherLibraryAreRead(t *testing.T) {
 		t.Fatal(fault)
 	}
 	v := Value(b.Bytes())
-	whole := func(i int) int64 { n, _ := v.Item(i).Number().Integer(); return n }
+	integerAt := func(i int) int64 { n, _ := v.Item(i).Number().Integer(); return n }
 	switch ext := v.Item(7); {
 	case v.Kind() != Array || v.Len() != 10 || v.Item(10) != nil,
-		whole(0) != -5, whole(8) != -300,
+		integerAt(0) != -5, integerAt(8) != -300,
 		v.Item(1).Number().Float() != math.MaxUint64, v.Item(2).Number().Float() != float64(float32(0.1)),
 		!v.Item(3).Bool(), !v.Item(4).Is("é"), string(v.Item(5).Bytes()) != "\x01\x02", v.Item(5).Kind() != Bin,
 		ext.Kind() != Ext || ext.ExtType() != -7 || string(ext.Bytes()) != "!",

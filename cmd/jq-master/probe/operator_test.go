@@ -286,8 +286,8 @@ func TestRunsHaveKeysOfBroker(t *testing.T) {
 		for i, r := range runs {
 			r := r.(object)
 			words += fmt.Sprint(r["outcome"], " ")
-			by, _ := r["worker"].(object)
-			if r["n"] != float64(i+1) || i > 0 && by["id"] != w.id || r["ran_ms"].(float64) < 0 || r["started_at"] == "" || (r["error"] == nil) != (i == 5) {
+			worker, _ := r["worker"].(object)
+			if r["n"] != float64(i+1) || i > 0 && worker["id"] != w.id || r["ran_ms"].(float64) < 0 || r["started_at"] == "" || (r["error"] == nil) != (i == 5) {
 				t.Errorf("run %d: %v", i, r)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 func TestModesOfUniqueKeys(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
-		add := func(want int, how, key string, unique object, more ...any) string {
+		add := func(want int, result, key string, unique object, more ...any) string {
 			t.Helper()
 			o := object{"name": name, "argument": object{}, "unique": unique}
 			unique["key"] = key
@@ -21,8 +21,8 @@ func TestModesOfUniqueKeys(t *testing.T) {
 				o[more[i].(string)] = more[i+1]
 			}
 			r := d.expect(t, want, "POST", "/job", o)
-			if r.text("unique") != how {
-				t.Fatalf("%s, wanted %q", r, how)
+			if r.text("unique") != result {
+				t.Fatalf("%s, wanted %q", r, result)
 			}
 			return r.text("job_id")
 		}

@@ -54,7 +54,7 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 		})
 		id := d.job(t, name)
 		w.pullOne(t)
-		is := "worker-id: " + w.id
+		idHeader := "worker-id: " + w.id
 		ok := object{"job_id": id, "type": "success", "result": 1}
 		with := func(key string, v any) object {
 			o := object{}
@@ -73,26 +73,26 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 			code         string
 		}{
 			{"an unknown worker, before its body", "worker-id: frob", "{", 404, "unknown_worker"},
-			{"half a body", is, "{", 400, "invalid_body"},
-			{"no job_id", is, with("job_id", nil), 400, "missing_field"},
-			{"no type", is, with("type", nil), 400, "missing_field"},
-			{"an unknown type", is, with("type", "maybe"), 400, "invalid_value"},
-			{"a bad time", is, with("finished_at", "noon"), 400, "invalid_value"},
-			{"an unknown job", is, with("job_id", "frob"), 404, "unknown_job"},
+			{"half a body", idHeader, "{", 400, "invalid_body"},
+			{"no job_id", idHeader, with("job_id", nil), 400, "missing_field"},
+			{"no type", idHeader, with("type", nil), 400, "missing_field"},
+			{"an unknown type", idHeader, with("type", "maybe"), 400, "invalid_value"},
+			{"a bad time", idHeader, with("finished_at", "noon"), 400, "invalid_value"},
+			{"an unknown job", idHeader, with("job_id", "frob"), 404, "unknown_job"},
 			{"another's job", "worker-id: " + other.id, ok, 409, "not_assigned"},
-			{"a wrong attempt", is, with("attempt", 2), 409, "not_assigned"},
-			{"a failure without a reason", is, object{"job_id": id, "type": "failure", "should_retry": true, "message": "m"}, 400, "missing_field"},
-			{"a failure without should_retry", is, object{"job_id": id, "type": "failure", "reason": "other", "message": "m"}, 400, "missing_field"},
-			{"a failure without a message", is, object{"job_id": id, "type": "failure", "reason": "other", "should_retry": true}, 400, "missing_field"},
-			{"an unknown reason", is, object{"job_id": id, "type": "failure", "reason": "frob", "should_retry": true, "message": "m"}, 400, "invalid_value"},
-			{"should_retry as number", is, object{"job_id": id, "type": "failure", "reason": "other", "should_retry": 1, "message": "m"}, 400, "invalid_type"},
+			{"a wrong attempt", idHeader, with("attempt", 2), 409, "not_assigned"},
+			{"a failure without a reason", idHeader, object{"job_id": id, "type": "failure", "should_retry": true, "message": "m"}, 400, "missing_field"},
+			{"a failure without should_retry", idHeader, object{"job_id": id, "type": "failure", "reason": "other", "message": "m"}, 400, "missing_field"},
+			{"a failure without a message", idHeader, object{"job_id": id, "type": "failure", "reason": "other", "should_retry": true}, 400, "missing_field"},
+			{"an unknown reason", idHeader, object{"job_id": id, "type": "failure", "reason": "frob", "should_retry": true, "message": "m"}, 400, "invalid_value"},
+			{"should_retry as number", idHeader, object{"job_id": id, "type": "failure", "reason": "other", "should_retry": 1, "message": "m"}, 400, "invalid_type"},
 		} {
 			t.Run(c.name, func(t *testing.T) { d.expectError(t, c.status, c.code, "POST", "/done", c.body, c.worker) })
 		}
 		t.Run("done, twice, by id", func(t *testing.T) {
 			body := object{"id": id, "type": "success", "result": 1, "attempt": 1, "finished_at": "2026-11-22T10:00:00"}
-			d.expect(t, 204, "POST", "/done", body, is)
-			d.expect(t, 204, "POST", "/done", body, is)
+			d.expect(t, 204, "POST", "/done", body, idHeader)
+			d.expect(t, 204, "POST", "/done", body, idHeader)
 			r := d.awaitStatus(t, id, "done")
 			if !strings.HasPrefix(r.text("finished_at"), "2026-11-22T10:00:00") {
 				t.Errorf("%s", r)
@@ -215,8 +215,8 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 		t.Run("a worker that cannot be reached", func(t *testing.T) {
 			t.Parallel()
 			name := uniqueName()
-			gone := d.puller(t, 1, []string{name}, "url", "http://127.0.0.1:1")
-			_ = gone
+			deadWorker := d.puller(t, 1, []string{name}, "url", "http://127.0.0.1:1")
+			_ = deadWorker
 			id := d.job(t, name, "max_retry", 0)
 			w := d.worker(t, 1, []string{name}, nil)
 			if p := w.nextPush(t); p.ID != id || p.Attempt != 1 {

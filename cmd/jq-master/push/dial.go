@@ -22,14 +22,14 @@ type dialError struct{ error }
 func (c *Client) dial(addr, host, name string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
-	by := net.Dialer{KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
+	dialer := net.Dialer{KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(resolved)
 		if err == nil {
 			err = c.check(at.Addr(), host)
 		}
 		return err
 	}}
-	nc, err := by.DialContext(ctx, "tcp", addr)
+	nc, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, &dialError{err}
 	}

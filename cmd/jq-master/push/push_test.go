@@ -200,7 +200,7 @@ func startSilentServer(t *testing.T) string {
 func TestOnlyAllowedAddressesAreDialled(t *testing.T) {
 	allow := New([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
 	for _, c := range []struct {
-		url, host, says string
+		url, host, text string
 	}{
 		{"http://127.0.0.1:80", "", ""}, {"https://[::1]:80/x", "", ""}, {"http://[::ffff:127.0.0.1]", "", ""}, {"http://localhost:1", "", ""},
 		{"http://192.0.2.1", "192.0.2.1", ""}, {"http://192.0.2.1", "192.0.2.2", "neither"}, {"http://10.1.2.3:80", "", ""}, {"http://10.2.2.3:80", "", "neither"},
@@ -210,10 +210,10 @@ func TestOnlyAllowedAddressesAreDialled(t *testing.T) {
 	} {
 		fault := allow.Check(c.url, c.host)
 		switch {
-		case c.says == "" && fault != nil:
+		case c.text == "" && fault != nil:
 			t.Errorf("%s: %v", c.url, fault)
-		case c.says != "" && (fault == nil || fault.Code != job.InvalidValue || fault.Field != "url" || !strings.Contains(fault.Reason, c.says)):
-			t.Errorf("%s: %v, want %q", c.url, fault, c.says)
+		case c.text != "" && (fault == nil || fault.Code != job.InvalidValue || fault.Field != "url" || !strings.Contains(fault.Reason, c.text)):
+			t.Errorf("%s: %v, want %q", c.url, fault, c.text)
 		}
 	}
 	// A URL with a host name is accepted, but its address is checked when it is dialled.

@@ -21,8 +21,8 @@ func TestClockFollowsWithoutJumps(t *testing.T) {
 		for s := range time.Duration(3600) { // the store's clock is set, and its time is read every second
 			c.follow(start+set+(s+1)*time.Second, hour+(s+1)*time.Second)
 		}
-		if off := time.Duration(c.at(2*hour))*time.Millisecond - start - hour; off.Abs() > 2*time.Second || off.Abs() < time.Second || off > 0 != (set > 0) {
-			t.Errorf("set by %v, it is off by %v an hour later", set, off)
+		if deviation := time.Duration(c.at(2*hour))*time.Millisecond - start - hour; deviation.Abs() > 2*time.Second || deviation.Abs() < time.Second || deviation > 0 != (set > 0) {
+			t.Errorf("set by %v, it is off by %v an hour later", set, deviation)
 		}
 	}
 	c := &clock{} // a clock of the store that runs too fast, but evenly, is followed
@@ -30,8 +30,8 @@ func TestClockFollowsWithoutJumps(t *testing.T) {
 	for s := range time.Duration(86400) {
 		c.follow((s+1)*time.Second*10001/10000, (s+1)*time.Second)
 	}
-	if off := time.Duration(c.at(24*hour))*time.Millisecond - 24*hour*10001/10000; off.Abs() > 10*time.Millisecond {
-		t.Errorf("it is off by %v after a day", off)
+	if deviation := time.Duration(c.at(24*hour))*time.Millisecond - 24*hour*10001/10000; deviation.Abs() > 10*time.Millisecond {
+		t.Errorf("it is off by %v after a day", deviation)
 	}
 }
 
@@ -42,14 +42,14 @@ func TestMastersUseClockOfRedis(t *testing.T) {
 	first := open(t, shared)
 	first.clock.start(0, boot.Since()) // like the clock of a host whose time is wrong
 	acquire(t, first)
-	if off := time.Since(time.UnixMilli(first.At(boot.Since()))); off.Abs() > time.Second {
-		t.Errorf("the clock is off by %v", off)
+	if deviation := time.Since(time.UnixMilli(first.At(boot.Since()))); deviation.Abs() > time.Second {
+		t.Errorf("the clock is off by %v", deviation)
 	}
 	m := NewMemory()
 	m.now = func() time.Time { return time.Now().Add(-time.Hour) }
 	m.At(boot.Since())
-	if off := time.Since(time.UnixMilli(m.At(boot.Since()))); off.Abs() > time.Second {
-		t.Errorf("the clock of the memory is off by %v", off)
+	if deviation := time.Since(time.UnixMilli(m.At(boot.Since()))); deviation.Abs() > time.Second {
+		t.Errorf("the clock of the memory is off by %v", deviation)
 	}
 }
 
@@ -60,8 +60,8 @@ func TestClockAtTakeover(t *testing.T) {
 	t.Parallel()
 	const set = 48 * time.Hour
 	behind := func(r *Redis) bool {
-		off := time.Since(time.UnixMilli(r.At(boot.Since()))) - set
-		return off.Abs() < 10*time.Second
+		deviation := time.Since(time.UnixMilli(r.At(boot.Since()))) - set
+		return deviation.Abs() < 10*time.Second
 	}
 	first := open(t, shared)
 	acquire(t, first)

@@ -348,23 +348,23 @@ func drain(c chan struct{}) {
 // sent, or its answer is lost. Each transition happens exactly once.
 func TestFaultsAtPoints(t *testing.T) {
 	for _, s := range []*transition{enqueueScript, moveScript, fetchScript, forgetScript, putScript} {
-		for _, when := range []string{"before", "after", "muted"} {
-			t.Run(when+" "+s.name, func(t *testing.T) {
+		for _, moment := range []string{"before", "after", "muted"} {
+			t.Run(moment+" "+s.name, func(t *testing.T) {
 				server := redistest.New(t, "--appendfsync", "always")
 				gate := redistest.NewGate(t, server.Addr())
 				r := reopen(t, gate.URL(), "boundary")
 				acquire(t, r)
-				j, gone := newJob(1), newJob(2)
-				add(t, r, gone)
-				gone = moveTo(t, r, gone, ended(gone, job.Cancelled), 5, 0)
+				j, removedJob := newJob(1), newJob(2)
+				add(t, r, removedJob)
+				removedJob = moveTo(t, r, removedJob, ended(removedJob, job.Cancelled), 5, 0)
 				fired := false
 				hook := func(name string) {
 					switch {
 					case fired || name != "before "+s.name && name != "after "+s.name:
 						return
-					case when == "muted":
+					case moment == "muted":
 						gate.Mute()
-					case name != when+" "+s.name:
+					case name != moment+" "+s.name:
 						return
 					default:
 						server.Kill()
@@ -381,7 +381,7 @@ func TestFaultsAtPoints(t *testing.T) {
 				j = moveTo(t, r, j, started(j), 0, 0)
 				j = moveTo(t, r, j, ended(j, job.Done), 9, 8)
 				mustCall(t, func(f func(error)) { r.Fetch([]job.ID{j.ID}, f) })
-				mustCall(t, func(f func(error)) { r.Forget([]job.ID{gone.ID}, f) })
+				mustCall(t, func(f func(error)) { r.Forget([]job.ID{removedJob.ID}, f) })
 				w := &job.Worker{ID: job.NewID()}
 				mustCall(t, func(f func(error)) { r.PutWorker(w.ID, w, f) })
 				j.Result = nil
@@ -441,19 +441,19 @@ func TestSlowLink(t *testing.T) {
 	}
 	gate.Throttle(12 * size) // 36 results in the 3 s of answerTimeout
 	storeTime := make(chan error, jobs)
-	for _, was := range running {
-		j := ended(was, job.Done)
+	for _, oldJob := range running {
+		j := ended(oldJob, job.Done)
 		j.Result = slices.Concat([]byte{0xc6, 0, size >> 16, 0, 0}, make([]byte, size))
-		r.Move(was, j, 1<<50, 1<<50, func(err error) { storeTime <- err })
+		r.Move(oldJob, j, 1<<50, 1<<50, func(err error) { storeTime <- err })
 	}
-	over := time.After(10 * answerTimeout)
+	timeout := time.After(10 * answerTimeout)
 	for range jobs {
 		select {
 		case err := <-storeTime:
 			if err != nil {
 				t.Fatal(err)
 			}
-		case <-over:
+		case <-timeout:
 			t.Fatal("results of 48 MiB are not written at 12 MiB/s")
 		}
 	}

@@ -157,12 +157,12 @@ func decode(id job.ID, values []any) (j *job.Job, forgetAt, dropAt int64, err er
 		}
 	}
 	forgetAt, dropAt = number(64), number(64)
-	key, while, until, replaces, rev := word(), word(), number(64), word(), number(33)
+	key, period, until, replaces, rev := word(), word(), number(64), word(), number(33)
 	if key != "" {
 		u := &job.Unique{Key: key, Until: until, ReplacesRev: uint32(rev)}
 		j.Unique = u
-		if u.Period, ok = unique.ParsePeriod(while); !ok {
-			bad(while)
+		if u.Period, ok = unique.ParsePeriod(period); !ok {
+			bad(period)
 		}
 		if replaces != "" {
 			if u.Replaces, ok = job.ParseID(replaces); !ok {

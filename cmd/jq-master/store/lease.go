@@ -18,7 +18,7 @@ func (r *Redis) Acquire(ctx context.Context, canServe func() bool, onWait func(e
 	if t := r.current(); t != nil {
 		t.end()
 	}
-	said := ""
+	logged := ""
 	wait := newBackoff()
 	for {
 		t, err := r.tryAcquire(ctx, canServe())
@@ -31,8 +31,8 @@ func (r *Redis) Acquire(ctx context.Context, canServe func() bool, onWait func(e
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		if err.Error() != said {
-			said = err.Error()
+		if err.Error() != logged {
+			logged = err.Error()
 			onWait(err)
 		}
 		pauseFor(ctx.Done(), wait)

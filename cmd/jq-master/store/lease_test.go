@@ -48,7 +48,9 @@ func standbyIf(t *testing.T, r *Redis, canServe func() bool) standbyStore {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	w := standbyStore{r, make(chan string, 100), make(chan error, 1)}
-	go func() { w.acquireResult <- r.Acquire(ctx, canServe, func(why error) { w.waitReasons <- why.Error() }) }()
+	go func() {
+		w.acquireResult <- r.Acquire(ctx, canServe, func(reason error) { w.waitReasons <- reason.Error() })
+	}()
 	return w
 }
 
@@ -78,8 +80,8 @@ func TestStandbyWaitsForLease(t *testing.T) {
 	acquire(t, first)
 	add(t, first, newJob(1))
 	second := standby(t, secondClient(t, first))
-	if why := <-second.waitReasons; !strings.Contains(why, fmt.Sprintf("process %d on ", os.Getpid())) {
-		t.Errorf("the standby says %q", why)
+	if reason := <-second.waitReasons; !strings.Contains(reason, fmt.Sprintf("process %d on ", os.Getpid())) {
+		t.Errorf("the standby says %q", reason)
 	}
 	// A renewed lease is not free: the first store keeps it for longer than one term.
 	before := lease(t, first)
@@ -328,26 +330,26 @@ func TestUnusableLater(t *testing.T) {
 	server := redistest.New(t)
 	r := open(t, server)
 	changes := make(chan error, 100)
-	r.Watch(func(why error) { changes <- why })
+	r.Watch(func(reason error) { changes <- reason })
 	acquire(t, r)
 	w := standby(t, secondClient(t, r))
 	<-w.waitReasons
 	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	for active, standby := "", ""; active == "" || standby == ""; {
-		why := ""
+		reason := ""
 		select {
 		case err := <-changes:
 			active = err.Error()
-			why = active
+			reason = active
 		case standby = <-w.waitReasons:
-			why = standby
+			reason = standby
 		case err := <-w.acquireResult:
 			t.Fatalf("the standby ended: %v", err)
 		case <-time.After(waitLimit):
 			t.Fatalf("the active master says %q, the standby %q", active, standby)
 		}
-		if !strings.Contains(why, "maxmemory-policy is allkeys-lru") {
-			t.Errorf("the reason is %q", why)
+		if !strings.Contains(reason, "maxmemory-policy is allkeys-lru") {
+			t.Errorf("the reason is %q", reason)
 		}
 	}
 	if e := await(t, enqueueing(r, nil, newJob(1))); !errors.Is(e.err, ErrAway) {
@@ -355,9 +357,9 @@ func TestUnusableLater(t *testing.T) {
 	}
 	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	select {
-	case why := <-changes:
-		if why != nil {
-			t.Errorf("it is back: %v", why)
+	case reason := <-changes:
+		if reason != nil {
+			t.Errorf("it is back: %v", reason)
 		}
 	case <-time.After(waitLimit):
 		t.Fatal("it does not come back")

@@ -76,14 +76,14 @@ func (r *Redis) Load(ctx context.Context, load LoadHandlers) error {
 func (r *Redis) checkTypes(ctx context.Context) error {
 	k := &r.keys
 	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash", k.schedules: "hash", k.standbys: "zset"} {
-		var is string
+		var keyType string
 		err := r.retryRead(ctx, func() (err error) {
-			is, err = r.client.Type(ctx, key).Result()
+			keyType, err = r.client.Type(ctx, key).Result()
 			return err
 		})
-		if err == nil && is != want && is != "none" {
+		if err == nil && keyType != want && keyType != "none" {
 			storeTime := make(chan error, 1)
-			r.setAside(key, fmt.Errorf("it is a %s, not a %s", is, want), func(err error) { storeTime <- err })
+			r.setAside(key, fmt.Errorf("it is a %s, not a %s", keyType, want), func(err error) { storeTime <- err })
 			err = <-storeTime
 		}
 		if err != nil {
@@ -122,8 +122,8 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 		var members []redis.Z
 		var hashes []*redis.SliceCmd
 		err := r.retryRead(ctx, func() (err error) {
-			by := &redis.ZRangeBy{Min: score, Max: "+inf", Offset: skip, Count: length}
-			if members, err = r.client.ZRangeByScoreWithScores(ctx, set, by).Result(); err == nil {
+			byScore := &redis.ZRangeBy{Min: score, Max: "+inf", Offset: skip, Count: length}
+			if members, err = r.client.ZRangeByScoreWithScores(ctx, set, byScore).Result(); err == nil {
 				hashes, err = r.readHashes(ctx, members)
 			}
 			if err != nil {
@@ -193,11 +193,11 @@ func (r *Redis) isListed(ctx context.Context, j *job.Job) (is bool, err error) {
 // unlist removes a job from the set of another state. The move between the two sets failed midway
 // and was not repeated; unlist completes it.
 func (r *Redis) unlist(j *job.Job, forgetAt, dropAt int64) {
-	was := *j
-	if was.State = job.Queued; !j.State.Ended() {
-		was.State = job.Done
+	oldJob := *j
+	if oldJob.State = job.Queued; !j.State.Ended() {
+		oldJob.State = job.Done
 	}
-	r.Move(&was, j, forgetAt, dropAt, func(err error) {
+	r.Move(&oldJob, j, forgetAt, dropAt, func(err error) {
 		r.opt.Log.Warn().Err(err).Stringer("id", j.ID).Msg("a job was in two sets after a script that had failed midway")
 	})
 }

@@ -106,16 +106,16 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 // Move implements Store.
 func (m *Memory) Move(old, j *job.Job, forgetAt, dropAt int64, f func(error)) {
 	m.step(f, func() error {
-		is := m.jobs.Get(j.ID)
+		stored := m.jobs.Get(j.ID)
 		switch {
-		case is.Job == nil:
+		case stored.Job == nil:
 			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
-		case is.Rev == j.Rev && is.State == j.State: // a repeat
-		case is.Rev == j.Rev-1 && is.State == old.State:
+		case stored.Rev == j.Rev && stored.State == j.State: // a repeat
+		case stored.Rev == j.Rev-1 && stored.State == old.State:
 			m.jobs.Put(j.ID, memoryJob{j, forgetAt, dropAt})
 		default:
 			return fmt.Errorf("%w: job %s is %s after %d transitions, so that it cannot become %s with number %d",
-				ErrLost, j.ID, is.State, is.Rev, j.State, j.Rev)
+				ErrLost, j.ID, stored.State, stored.Rev, j.State, j.Rev)
 		}
 		return nil
 	})

@@ -41,9 +41,9 @@ func putField[T any](r *Redis, hash, field string, value *T, f func(error)) {
 
 // putText writes one field of a hash; nil removes it.
 func (r *Redis) putText(hash, field string, text []byte, f func(error)) {
-	which := putScript
+	call := putScript
 	if hash != r.keys.workers && text != nil {
-		which = putNewScript
+		call = putNewScript
 	}
-	r.add(&op{transition: which, keys: []string{hash}, args: []any{field, text}, done: ignoreAnswer(f)})
+	r.add(&op{transition: call, keys: []string{hash}, args: []any{field, text}, done: ignoreAnswer(f)})
 }

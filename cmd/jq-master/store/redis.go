@@ -241,16 +241,16 @@ func (r *Redis) addJobs(names []string, args []any, jobs []*job.Job) ([]string, 
 }
 
 // setAside renames a key whose value cannot be read, so that the key can be used again.
-func (r *Redis) setAside(key string, why error, f func(error)) {
+func (r *Redis) setAside(key string, reason error, f func(error)) {
 	name := r.keys.prefix + "unreadable:" + strings.TrimPrefix(key, r.keys.prefix)
-	r.noteUnreadable(name, fmt.Errorf("%w; it was renamed to this", why))
+	r.noteUnreadable(name, fmt.Errorf("%w; it was renamed to this", reason))
 	r.add(&op{transition: setAsideScript, keys: []string{key, name}, done: ignoreAnswer(f)})
 }
 
 // noteUnreadable counts a record that cannot be read, and logs its name.
-func (r *Redis) noteUnreadable(key string, why error) {
+func (r *Redis) noteUnreadable(key string, reason error) {
 	r.metrics.unreadable.Inc()
-	r.opt.Log.Error().Err(why).Str("key", key).Msg("a record in Redis cannot be read and is ignored")
+	r.opt.Log.Error().Err(reason).Str("key", key).Msg("a record in Redis cannot be read and is ignored")
 }
 
 // Move implements Store.

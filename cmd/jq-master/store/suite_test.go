@@ -57,7 +57,7 @@ func acquire(t *testing.T, s Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
-	if err := s.Acquire(ctx, canServe, func(why error) { t.Logf("waits: %v", why) }); err != nil {
+	if err := s.Acquire(ctx, canServe, func(reason error) { t.Logf("waits: %v", reason) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -99,9 +99,9 @@ func mustCall(t *testing.T, ask func(func(error))) {
 }
 
 // moveTo makes a transition, which must succeed, and returns the job's new state.
-func moveTo(t *testing.T, s Store, was, j *job.Job, forgetAt, dropAt int64) *job.Job {
+func moveTo(t *testing.T, s Store, oldJob, j *job.Job, forgetAt, dropAt int64) *job.Job {
 	t.Helper()
-	mustCall(t, func(f func(error)) { s.Move(was, j, forgetAt, dropAt, f) })
+	mustCall(t, func(f func(error)) { s.Move(oldJob, j, forgetAt, dropAt, f) })
 	return j
 }
 
@@ -256,10 +256,10 @@ func TestJobLifecycle(t *testing.T) {
 			{"third start", started, 0, 0},
 			{"done", func(j *job.Job) *job.Job { return ended(j, job.Done) }, 70, 40},
 		} {
-			was := j
+			oldJob := j
 			j = step.next(j)
 			for range 2 { // the second time is a repeat
-				if err := await(t, func(f func(error)) { s.Move(was, j, step.forgetAt, step.dropAt, f) }); err != nil {
+				if err := await(t, func(f func(error)) { s.Move(oldJob, j, step.forgetAt, step.dropAt, f) }); err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
 			}
@@ -294,7 +294,7 @@ func TestForbiddenTransitionChangesNothing(t *testing.T) {
 		r.Rev--
 		return r
 	}
-	for name, move := range map[string]func(queued *job.Job) (was, j *job.Job){
+	for name, move := range map[string]func(queued *job.Job) (oldJob, j *job.Job){
 		"start with a transition missing": func(j *job.Job) (_, _ *job.Job) { return j, started(started(j)) },
 		"finish of one that is queued":    func(j *job.Job) (_, _ *job.Job) { return running(j), ended(running(j), job.Done) },
 		"retry of one that is queued":     func(j *job.Job) (_, _ *job.Job) { return running(j), ended(running(j), job.Retrying) },
@@ -305,8 +305,8 @@ func TestForbiddenTransitionChangesNothing(t *testing.T) {
 			onBothStores(t, func(t *testing.T, s Store) {
 				j := newJob(1)
 				add(t, s, j)
-				was, next := move(j)
-				err := await(t, func(f func(error)) { s.Move(was, next, 0, 0, f) })
+				oldJob, next := move(j)
+				err := await(t, func(f func(error)) { s.Move(oldJob, next, 0, 0, f) })
 				if !errors.Is(err, ErrLost) {
 					t.Errorf("answer is %v, want ErrLost", err)
 				}
@@ -392,8 +392,8 @@ func TestKeyEnds(t *testing.T) {
 			c = &r.clock
 		}
 		pass := func(d time.Duration) {
-			up := boot.Since()
-			c.start(time.Duration(c.at(up))*time.Millisecond+d, up)
+			uptime := boot.Since()
+			c.start(time.Duration(c.at(uptime))*time.Millisecond+d, uptime)
 		}
 		key := &Key{Name: "k", TTL: time.Hour}
 		first := await(t, enqueueing(s, key, newJob(1)))
@@ -436,12 +436,12 @@ func TestKeyFromFuture(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
 	acquire(t, r)
-	up := boot.Since()
-	now := time.Duration(r.At(up)) * time.Millisecond
-	r.clock.start(now+46*24*time.Hour, up)
+	uptime := boot.Since()
+	now := time.Duration(r.At(uptime)) * time.Millisecond
+	r.clock.start(now+46*24*time.Hour, uptime)
 	key := &Key{Name: "k", TTL: KeyTTL}
 	await(t, enqueueing(r, key, newJob(1)))
-	r.clock.start(now, up)
+	r.clock.start(now, uptime)
 	if err := r.Load(t.Context(), LoadHandlers{
 		Worker: func(*job.Worker) {}, Job: func(*job.Job, int64, int64) {}, Seq: func(uint64) {},
 		Key: func(until int64, _ int) {
@@ -458,8 +458,8 @@ func TestKeyFromFuture(t *testing.T) {
 	if e := await(t, enqueueing(r, key, newJob(2))); !e.replayed {
 		t.Errorf("while it is remembered: %v", e)
 	}
-	up = boot.Since()
-	r.clock.start(time.Duration(r.At(up))*time.Millisecond+KeyTTL, up)
+	uptime = boot.Since()
+	r.clock.start(time.Duration(r.At(uptime))*time.Millisecond+KeyTTL, uptime)
 	if e := await(t, enqueueing(r, key, newJob(2))); e.replayed || e.err != nil {
 		t.Errorf("after its time: %v", e)
 	}

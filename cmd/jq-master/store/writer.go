@@ -207,7 +207,7 @@ func (r *Redis) load(ctx context.Context) error {
 
 // send makes one round trip and delivers the answers. It returns the transitions that must be sent
 // again, in order, and the reason.
-func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
+func (r *Redis) send(t *term, round []*op) (again []*op, reason error) {
 	if len(round) == 0 {
 		return nil, nil
 	}
@@ -249,15 +249,15 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 				o.done(nil, fmt.Errorf("%w: %w", ErrFull, err))
 			case kindAway:
 				again = append(again, o)
-				if why == nil {
-					why = err
+				if reason == nil {
+					reason = err
 				}
 			default:
-				again, why = append(again, o), err // the term ends anyway
+				again, reason = append(again, o), err // the term ends anyway
 			}
 		}
 	}
-	return again, why
+	return again, reason
 }
 
 // errUnexpectedAnswer is the error for an answer that no script gives. As when no answer arrives, it
@@ -308,11 +308,11 @@ func lostError(k kind, err error) error {
 
 // setAway answers the enqueueings of the round and of the queue with ErrAway. Those of the round
 // may have been written, so it notes that they must be undone. It returns the rest of the round.
-func (r *Redis) setAway(t *term, round []*op, why error) []*op {
-	why = fmt.Errorf("%w: %w", ErrAway, why)
+func (r *Redis) setAway(t *term, round []*op, reason error) []*op {
+	reason = fmt.Errorf("%w: %w", ErrAway, reason)
 	r.mu.Lock()
 	first := r.awayErr == nil
-	r.awayErr = why
+	r.awayErr = reason
 	queue, refused := withoutEnqueueings(r.queue)
 	r.queue = queue
 	r.mu.Unlock()
@@ -321,20 +321,20 @@ func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 		t.undos = append(t.undos, o.undo)
 	}
 	if first && r.onAway != nil {
-		r.onAway(why)
+		r.onAway(reason)
 	}
 	for _, o := range append(sent, refused...) {
-		o.done(nil, why)
+		o.done(nil, reason)
 	}
 	return round
 }
 
 func (r *Redis) setReachable() {
 	r.mu.Lock()
-	was := r.awayErr
+	oldErr := r.awayErr
 	r.awayErr = nil
 	r.mu.Unlock()
-	if was != nil && r.onAway != nil {
+	if oldErr != nil && r.onAway != nil {
 		r.onAway(nil)
 	}
 }
@@ -353,8 +353,8 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 // abandon ends the term: it answers all transitions that were sent or are queued. A fenced master
 // cannot undo an enqueue whose outcome is unknown, but it can check whether the jobs exist:
 // existing jobs belong to the next master, and no late command of this term can add more.
-func (r *Redis) abandon(t *term, round []*op, why error) {
-	if errors.Is(why, ErrFenced) {
+func (r *Redis) abandon(t *term, round []*op, reason error) {
+	if errors.Is(reason, ErrFenced) {
 		round = slices.DeleteFunc(round, func(o *op) bool {
 			if o.undo == nil {
 				return false
@@ -368,22 +368,22 @@ func (r *Redis) abandon(t *term, round []*op, why error) {
 		})
 	}
 	for _, o := range round {
-		o.done(nil, why)
+		o.done(nil, reason)
 	}
-	r.finish(t, why)
+	r.finish(t, reason)
 }
 
-func (r *Redis) finish(t *term, why error) {
+func (r *Redis) finish(t *term, reason error) {
 	r.mu.Lock()
-	t.err = why
+	t.err = reason
 	queue := r.queue
 	r.queue = nil
 	r.mu.Unlock()
-	if !errors.Is(why, ErrClosed) {
+	if !errors.Is(reason, ErrClosed) {
 		close(t.lost)
 	}
 	for _, o := range queue {
-		o.done(nil, why)
+		o.done(nil, reason)
 	}
 }
 

@@ -61,8 +61,8 @@ func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, 
 // constraintID returns the id of the constraint in the path.
 func (x *exchange) constraintID() string {
 	id := cmp.Or(api.Name(x.r.PathValue("id")), "test") // the path of "test" has no id
-	if why := nameError(id, job.MaxConstraintID); why != "" {
-		x.noteFault(job.InvalidValue, "id", "the id of a constraint %s", why)
+	if reason := nameError(id, job.MaxConstraintID); reason != "" {
+		x.noteFault(job.InvalidValue, "id", "the id of a constraint %s", reason)
 	}
 	return id
 }
@@ -146,11 +146,11 @@ func deleteConstraint(x *exchange) (int, error) {
 func testConstraint(x *exchange) (int, error) {
 	f := x.form("match", "job")
 	_, m := matcherOf(&f, "match")
-	of := f.required("job", pack.Map)
+	job := f.required("job", pack.Map)
 	if f.fault != nil {
 		return 0, f.fault
 	}
-	j := readStrict(of, "job.", jobFields...)
+	j := readStrict(job, "job.", jobFields...)
 	a := readAttributes(&j).Attributes
 	if a.Argument = j.checkKind("argument", j.value("argument"), pack.Map); a.Argument == nil {
 		a.Argument = []byte{0x80}

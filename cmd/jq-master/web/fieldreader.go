@@ -58,11 +58,11 @@ func unknownField(label, prefix string, k pack.Value, names []string) *job.Fault
 func readKnown(v pack.Value, prefix string, names ...string) fieldReader {
 	f := fieldReader{prefix: prefix, names: names}
 	if v.Kind() != pack.Map {
-		what := "the body"
+		place := "the body"
 		if prefix != "" {
-			what = strings.TrimSuffix(prefix, ".")
+			place = strings.TrimSuffix(prefix, ".")
 		}
-		f.fault = job.Refuse(job.InvalidType, strings.TrimSuffix(prefix, "."), "%s must be a map, not %s", what, showValue(v))
+		f.fault = job.Refuse(job.InvalidType, strings.TrimSuffix(prefix, "."), "%s must be a map, not %s", place, showValue(v))
 		return f
 	}
 	for k, value := range v.Pairs() {
@@ -196,8 +196,8 @@ func (f *fieldReader) name(name string, limit int) string {
 		return ""
 	}
 	s := string(v.Bytes())
-	if why := nameError(s, limit); why != "" {
-		f.refuse(job.InvalidValue, name, "%s", why)
+	if reason := nameError(s, limit); reason != "" {
+		f.refuse(job.InvalidValue, name, "%s", reason)
 		return ""
 	}
 	return s

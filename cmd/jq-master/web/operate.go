@@ -96,13 +96,13 @@ func queryJobs(x *exchange) (int, error) {
 }
 
 func (x *exchange) list(f *fieldReader) (int, error) {
-	which := filter(f)
+	selection := filter(f)
 	limit, from := int(f.integer("limit", 1, maxPage, defaultPage)), cursor(f)
 	x.note(f.fault)
-	if which == nil {
-		which = &master.Filter{}
+	if selection == nil {
+		selection = &master.Filter{}
 	}
-	return answer(x, func() (*master.Page, error) { return x.Master.List(which, limit, from) }, func(page *master.Page) object {
+	return answer(x, func() (*master.Page, error) { return x.Master.List(selection, limit, from) }, func(page *master.Page) object {
 		return object{"jobs", objectsOf(page.Jobs, func(j *job.Job) object {
 			argument := j.Argument
 			if len(argument) > maxArgumentShown {
@@ -169,17 +169,17 @@ const (
 
 // runObject returns an attempt with the keys that the broker uses for runs.
 func runObject(t job.Attempt) object {
-	said := t.Message
-	if len(said) > maxErrorShown {
-		said = strings.ToValidUTF8(said[:maxErrorShown-len("…")], "") + "…"
+	message := t.Message
+	if len(message) > maxErrorShown {
+		message = strings.ToValidUTF8(message[:maxErrorShown-len("…")], "") + "…"
 	}
 	var worker any
 	if !t.Worker.IsZero() {
 		worker = object{"id", t.Worker}
 	}
 	run := object{"n", t.Number, "worker", worker, "started_at", moment(t.Started), "ran_ms", max(0, t.Finished-t.Started), "outcome", t.Outcome()}
-	if said != "" {
-		run = append(object{"error", said}, run...)
+	if message != "" {
+		run = append(object{"error", message}, run...)
 	}
 	return run
 }
@@ -228,18 +228,18 @@ func bulkAction(action func(*fieldReader) master.Action, fields ...string) handl
 	known := slices.Concat(bulkFields, fields)
 	return func(x *exchange) (int, error) {
 		f := x.form(known...)
-		which, limit, all := filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk)), f.boolean("all", false)
+		selection, limit, all := filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk)), f.boolean("all", false)
 		act, from, count := action(&f), cursor(&f), f.boolean("count", false)
-		if which == nil && !all {
+		if selection == nil && !all {
 			f.refuse(job.MissingField, "all", "must be true if no field selects jobs: give %s, or a match that does not select every job",
 				strings.Join(filterFields, ", "))
 		}
 		x.note(f.fault)
-		if which == nil {
-			which = &master.Filter{}
+		if selection == nil {
+			selection = &master.Filter{}
 		}
 		return answer(x, func() (master.BulkResult, error) {
-			return x.Master.Bulk(x.r.Context(), act, which, limit, from, count)
+			return x.Master.Bulk(x.r.Context(), act, selection, limit, from, count)
 		}, func(t master.BulkResult) object {
 			return object{"affected", t.Affected, "more", t.Next != 0, "cursor", cursorText(t.Next), "start", cursorText(t.Start)}
 		})

@@ -98,8 +98,8 @@ func globs(f *fieldReader) []string {
 			return nil
 		}
 		s := string(item.Bytes())
-		if why := nameError(s, job.MaxName); why != "" {
-			f.refuse(job.InvalidValue, field, "%s", why)
+		if reason := nameError(s, job.MaxName); reason != "" {
+			f.refuse(job.InvalidValue, field, "%s", reason)
 		}
 		names = append(names, s)
 	}

@@ -83,13 +83,13 @@ func (b *backend) noteCall(action string, err error) error {
 // fails, and logs each change once.
 func (b *backend) setFailure(action string, err error) {
 	b.mu.Lock()
-	was := b.failures[action]
+	oldErr := b.failures[action]
 	if b.failures[action] = err; err == nil {
 		delete(b.failures, action)
 	}
 	b.mu.Unlock()
 	switch {
-	case (was == nil) == (err == nil):
+	case (oldErr == nil) == (err == nil):
 	case err != nil:
 		b.log.Error().Err(err).Msg("cannot " + action + "; trying again")
 	default:
@@ -110,29 +110,29 @@ const steadyTime = time.Second
 // noteAnswer records that the store answers (err is nil), or why it does not.
 func (b *backend) noteAnswer(err error) {
 	b.mu.Lock()
-	was := b.awayReason
-	if b.awayReason = err; was == nil && err != nil {
+	oldErr := b.awayReason
+	if b.awayReason = err; oldErr == nil && err != nil {
 		b.markAway()
-	} else if was != nil && err == nil {
+	} else if oldErr != nil && err == nil {
 		b.reachableCtx, b.markAway = context.WithCancel(b.engine.ctx)
 		b.answersSince = time.Now()
 	}
-	say := b.logged
+	message := b.logged
 	if err != nil {
-		say = logAway
+		message = logAway
 	} else if b.logged == "" || time.Since(b.answersSince) >= steadyTime {
-		say = logAvailable
+		message = logAvailable
 	}
-	isNews := say != b.logged
-	b.logged = say
+	isNews := message != b.logged
+	b.logged = message
 	b.mu.Unlock()
 	switch {
 	case isNews && err != nil:
-		b.log.Warn().Err(err).Msg(say)
+		b.log.Warn().Err(err).Msg(message)
 	case isNews:
-		b.log.Info().Msg(say)
+		b.log.Info().Msg(message)
 	}
-	if was != nil && err == nil {
+	if oldErr != nil && err == nil {
 		signal(b.reachableAgain)
 		b.wakePick()
 	}

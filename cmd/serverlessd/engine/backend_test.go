@@ -22,12 +22,12 @@ func TestStoreErrorMeansAway(t *testing.T) {
 	if _, _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); err != nil || b.checkReachable() != nil {
 		t.Fatalf("%v, %v", err, b.checkReachable())
 	}
-	gone, cancel := context.WithCancel(t.Context())
+	cancelledCtx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, ask := range map[string]func() error{
-		"jobs":    func() error { _, _, err := e.Jobs(gone, store.Query{Client: "a", Limit: 1}); return err },
-		"handler": func() error { _, err := e.Handler(gone, "a-x", ""); return err },
-		"delete":  func() error { _, err := e.DeleteHandler(gone, "a-x"); return err },
+		"jobs":    func() error { _, _, err := e.Jobs(cancelledCtx, store.Query{Client: "a", Limit: 1}); return err },
+		"handler": func() error { _, err := e.Handler(cancelledCtx, "a-x", ""); return err },
+		"delete":  func() error { _, err := e.DeleteHandler(cancelledCtx, "a-x"); return err },
 	} {
 		if err := ask(); err == nil {
 			t.Errorf("%s: no error", name)
@@ -72,7 +72,7 @@ func TestLogOfUnsteadyStore(t *testing.T) {
 		e := &Engine{cfg: Config{}, log: zerolog.New(&log), wake: make(chan struct{}, 1)}
 		e.ctx, e.cancel = context.WithCancel(t.Context())
 		defer e.cancel()
-		said := func() (lines []string) {
+		logLines := func() (lines []string) {
 			for line := range strings.Lines(log.String()) {
 				_, line, _ = strings.Cut(line, `"message":"the store is `)
 				line, _, _ = strings.Cut(line, `"`)
@@ -81,10 +81,10 @@ func TestLogOfUnsteadyStore(t *testing.T) {
 			log.Reset()
 			return lines
 		}
-		check := func(what string, want ...string) {
+		check := func(label string, want ...string) {
 			t.Helper()
-			if got := said(); strings.Join(got, ", ") != strings.Join(want, ", ") {
-				t.Errorf("%s: the log says %q, want %q", what, got, want)
+			if got := logLines(); strings.Join(got, ", ") != strings.Join(want, ", ") {
+				t.Errorf("%s: the log says %q, want %q", label, got, want)
 			}
 		}
 		const away, available = "away; jobs are waiting", "available"

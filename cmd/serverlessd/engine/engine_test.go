@@ -100,8 +100,8 @@ func (g *gatedStore) Take(ctx context.Context, t store.TakeRequest) ([]store.Tak
 		size += int64(len(taken[i].Payload))
 	}
 	g.largest.Store(max(g.largest.Load(), size)) // pick alone takes
-	if gone := g.taking.pass(ctx); gone != nil {
-		return nil, gone
+	if gateErr := g.taking.pass(ctx); gateErr != nil {
+		return nil, gateErr
 	}
 	return taken, err
 }

@@ -61,9 +61,9 @@ func addOne(t *testing.T, e *Engine) error {
 // journal's jobs to its stores, and so makes room for adds again.
 func TestFullDisk(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		stores int
-		gone   []string // removed, so that the start has to create them on the full disk
+		name        string
+		stores      int
+		missingDirs []string // removed, so that the start has to create them on the full disk
 	}{
 		{"as it was", 1, nil},
 		{"without its own files", 1, []string{"routes.json", "routes.json.new", "sysids", "node", "events.log"}},
@@ -86,7 +86,7 @@ func TestFullDisk(t *testing.T) {
 				n++
 			}
 			e.Shutdown(context.Background())
-			for _, name := range c.gone {
+			for _, name := range c.missingDirs {
 				if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
 					t.Fatal(err)
 				}
@@ -200,10 +200,10 @@ func TestFullDiskOfProcesses(t *testing.T) {
 	e.journal.FreeDisk()
 	filler := fill(t, dir)
 	e.Start()
-	told := func() int { return strings.Count(log.String(), "jobs cannot begin on this host") }
+	noticeCount := func() int { return strings.Count(log.String(), "jobs cannot begin on this host") }
 	waitUntil(t, "it was tried twice", func() error {
-		if err := e.hostHealth(); told() == 0 || err == nil || !strings.Contains(err.Error(), "no space") || s.takeCalls.Load() < 2 {
-			return fmt.Errorf("told %d times, taken %d times: %v", told(), s.takeCalls.Load(), err)
+		if err := e.hostHealth(); noticeCount() == 0 || err == nil || !strings.Contains(err.Error(), "no space") || s.takeCalls.Load() < 2 {
+			return fmt.Errorf("told %d times, taken %d times: %v", noticeCount(), s.takeCalls.Load(), err)
 		}
 		return nil
 	})
@@ -225,7 +225,7 @@ func TestFullDiskOfProcesses(t *testing.T) {
 		return err
 	})
 	waitUntil(t, "all is well", e.Health)
-	if n := told(); n != 1 {
+	if n := noticeCount(); n != 1 {
 		t.Errorf("told %d times:\n%s", n, log.String())
 	}
 }

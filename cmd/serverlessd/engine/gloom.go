@@ -137,9 +137,9 @@ func (j *brokerJob) settle(c *typeWorkers) {
 	}
 }
 
-// recordGone records that a job is no longer at the broker. why is nil if a worker had it;
+// recordGone records that a job is no longer at the broker. reason is nil if a worker had it;
 // otherwise it says why no worker got it.
-func (j *brokerJob) recordGone(why error) {
+func (j *brokerJob) recordGone(reason error) {
 	e := j.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -147,18 +147,18 @@ func (j *brokerJob) recordGone(why error) {
 	j.settled = true
 	c.busy--
 	switch {
-	case why == nil && j.isProbe:
+	case reason == nil && j.isProbe:
 		j.recordProbeTaken()
-	case why == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
+	case reason == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
-	case why == nil, e.link.EmbeddedBroker() != nil && errors.Is(why, gloom.ErrExpired): // another job got the idle worker
+	case reason == nil, e.link.EmbeddedBroker() != nil && errors.Is(reason, gloom.ErrExpired): // another job got the idle worker
 	case !j.isProbe && c.capacity > 1: // a worker seems to have left
 		c.capacity--
 	default:
 		if !j.isProbe {
 			c.capacity = 0
 		}
-		if j.settle(c); errors.Is(why, gloom.ErrExpired) {
+		if j.settle(c); errors.Is(reason, gloom.ErrExpired) {
 			c.probeTime = min(2*c.probeTime, maxProbeTime)
 		}
 		c.nextProbes = 1
@@ -235,12 +235,12 @@ func (bt *batch) askWorkers() {
 	for _, r := range bt.runs {
 		atBroker := bt.engine.newBrokerJob(bt.jobtype())
 		wg.Go(func() {
-			end, why := bt.askWorker(r, atBroker)
+			end, reason := bt.askWorker(r, atBroker)
 			if end == nil {
 				end = bt.engine.endingOfUnreported(r, false, nil)
 			}
 			bt.backend.queueEnding(end)
-			atBroker.recordGone(why)
+			atBroker.recordGone(reason)
 		})
 	}
 	wg.Wait()

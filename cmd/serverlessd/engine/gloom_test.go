@@ -22,13 +22,13 @@ import (
 )
 
 // addGloomHandler adds a handler for Gloom workers and, if does is not nil, connects a worker.
-func addGloomHandler(t *testing.T, e *Engine, jobtype string, options job.Options, does gloom.Handler) {
+func addGloomHandler(t *testing.T, e *Engine, jobtype string, options job.Options, handle gloom.Handler) {
 	t.Helper()
 	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{Lang: job.Gloom, Body: "on workers", Options: options}})
 	})
-	if does != nil {
-		connectWorker(t, e, &gloom.Worker{Type: jobtype, Concurrency: 10, Handler: does})
+	if handle != nil {
+		connectWorker(t, e, &gloom.Worker{Type: jobtype, Concurrency: 10, Handler: handle})
 	}
 }
 
@@ -383,7 +383,7 @@ func TestLongJobs(t *testing.T) {
 func TestNoIdleWorker(t *testing.T) {
 	const types, slots = 30, 8
 	e, _ := startShared(t, func(c *Config) { c.Concurrency = slots })
-	why := &gloom.JobError{Code: gloom.ErrExpired}
+	reason := &gloom.JobError{Code: gloom.ErrExpired}
 	for range 10 { // probes of all types are sent at the same time
 		long := 0
 		var jobs []*brokerJob
@@ -395,7 +395,7 @@ func TestNoIdleWorker(t *testing.T) {
 			jobs = append(jobs, a)
 		}
 		for _, a := range jobs {
-			a.recordGone(why)
+			a.recordGone(reason)
 		}
 		if long > slots/8 {
 			t.Fatalf("%d jobs wait for long", long)

@@ -23,10 +23,10 @@ type hostError struct {
 // noteHostError records why jobs of a language could not begin on this host, and logs it once.
 func (e *Engine) noteHostError(lang string, err error) {
 	e.mu.Lock()
-	was := e.hostErrors[lang]
+	oldError := e.hostErrors[lang]
 	e.hostErrors[lang] = hostError{err, time.Now()}
 	e.mu.Unlock()
-	if time.Since(was.lastAt) > 2*hostPause {
+	if time.Since(oldError.lastAt) > 2*hostPause {
 		e.log.Error().Err(err).Str("lang", lang).Msg("jobs cannot begin on this host; they are given back, and tried again")
 	}
 }

@@ -191,10 +191,10 @@ func TestPutBack(t *testing.T) {
 		}
 	}
 	balances(2)
-	isAside := func(why string) {
+	isAside := func(reason string) {
 		t.Helper()
 		var aside *journal.AsideError
-		if _, err := e.Job(t.Context(), ids[2]); !errors.As(err, &aside) || aside.Jobtype != "a-x" || !strings.Contains(err.Error(), string(ids[0])+".bad, because "+why) {
+		if _, err := e.Job(t.Context(), ids[2]); !errors.As(err, &aside) || aside.Jobtype != "a-x" || !strings.Contains(err.Error(), string(ids[0])+".bad, because "+reason) {
 			t.Errorf("%v", err)
 		}
 		for name, err := range map[string]error{"delete": e.Delete(t.Context(), ids[0]), "retry": e.Retry(t.Context(), ids[0])} {

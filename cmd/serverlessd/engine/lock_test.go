@@ -266,17 +266,17 @@ func TestOneStoreAway(t *testing.T) {
 	addBlockingHandler(t, e, "a-x", file)
 	e.Stop()
 	// Both stores get jobs.
-	var of [2]job.ID
+	var ids [2]job.ID
 	waitUntil(t, "both have jobs", func() error {
 		id := add(t, e, "a-x", "1")[0]
 		waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
 		for i, s := range []*gatedStore{reachable, unreachable} {
 			if _, err := s.Job(t.Context(), id); err == nil {
-				of[i] = id
+				ids[i] = id
 			}
 		}
-		if of[0] == "" || of[1] == "" {
-			return fmt.Errorf("%q", of)
+		if ids[0] == "" || ids[1] == "" {
+			return fmt.Errorf("%q", ids)
 		}
 		return nil
 	})
@@ -291,8 +291,8 @@ func TestOneStoreAway(t *testing.T) {
 		t.Errorf("it is not ready with one of two stores: %v", err)
 	}
 	e.Start()
-	awaitState(t, e, of[0], job.Succeeded)
-	if _, err := e.Job(t.Context(), of[1]); !errors.Is(err, store.ErrAway) {
+	awaitState(t, e, ids[0], job.Succeeded)
+	if _, err := e.Job(t.Context(), ids[1]); !errors.Is(err, store.ErrAway) {
 		t.Errorf("what the other one has: %v", err)
 	}
 	if _, err := e.Job(t.Context(), e.ids.Next(1)); !errors.Is(err, store.ErrAway) {
@@ -300,7 +300,7 @@ func TestOneStoreAway(t *testing.T) {
 	}
 	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
 	unreachable.away.Store(false)
-	awaitState(t, e, of[1], job.Succeeded)
+	awaitState(t, e, ids[1], job.Succeeded)
 }
 
 // TestLimitOfSeveralStores: this daemon's runs may continue until the first of the stores' sysids

@@ -71,8 +71,8 @@ func (m *metrics) observeEnd(end *store.RunEnd) {
 func (m *metrics) observeSettled(s *store.SettleResult) {
 	m.added.Add(float64(len(s.Made)))
 	m.dueTimes.WithLabelValues("made").Add(float64(len(s.Made)))
-	for why, n := range s.Skipped {
-		m.dueTimes.WithLabelValues(why).Add(float64(n))
+	for reason, n := range s.Skipped {
+		m.dueTimes.WithLabelValues(reason).Add(float64(n))
 	}
 }
 

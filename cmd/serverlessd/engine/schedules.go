@@ -82,8 +82,8 @@ func (b *backend) settleKeys(due []schedule.Key, since time.Time, skipped map[st
 	for _, key := range settlement.Unreadable {
 		b.log.Error().Stringer("schedule", key).Msg("the schedule cannot be read and makes no jobs; set it again, or delete it")
 	}
-	for why, n := range settlement.Skipped {
-		skipped[why] += n
+	for reason, n := range settlement.Skipped {
+		skipped[reason] += n
 	}
 	if len(settlement.Made) > 0 {
 		b.wakePick()

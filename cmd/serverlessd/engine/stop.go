@@ -63,9 +63,9 @@ func (e *Engine) Shutdown(ctx context.Context) {
 			t.cancel(errLeaving)
 		}
 		e.mu.Unlock()
-		gone, cancel := context.WithTimeout(context.Background(), lastWriteTime)
+		writeCtx, cancel := context.WithTimeout(context.Background(), lastWriteTime)
 		defer cancel()
-		if !e.waitIdle(gone) {
+		if !e.waitIdle(writeCtx) {
 			e.runner.Kill()
 		}
 	}

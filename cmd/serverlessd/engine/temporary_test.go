@@ -45,16 +45,16 @@ func TestTemporaryFault(t *testing.T) {
 	waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), before) })
 	do("CREATE TRIGGER no BEFORE INSERT ON sq_jobs BEGIN SELECT RAISE(ABORT, 'another schema'); END")
 	during := add(t, e, "a-x", "1", "2")
-	why := func() error {
+	reason := func() error {
 		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "bring jobs from the journal to the store") || !strings.Contains(err.Error(), "another schema") {
 			return fmt.Errorf("health: %v", err)
 		}
 		return nil
 	}
-	waitUntil(t, "it is told", why)
+	waitUntil(t, "it is told", reason)
 	e.Start()
 	waitUntil(t, "what the store has runs", func() error {
-		if err := why(); err != nil {
+		if err := reason(); err != nil {
 			t.Fatalf("not told any more: %v", err)
 		}
 		rec, err := e.Job(t.Context(), before)

@@ -250,7 +250,7 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 func (e *Engine) count(ctx context.Context, client string, exact bool) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
 	add := func(jobtype string, c store.Counts) {
-		if of, _, _ := job.SplitJobtype(jobtype); client == "" || of == client {
+		if owner, _, _ := job.SplitJobtype(jobtype); client == "" || owner == client {
 			sum := types[jobtype]
 			sum.Add(&c)
 			types[jobtype] = sum

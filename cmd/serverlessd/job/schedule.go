@@ -30,29 +30,29 @@ func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
 	refuse := func(field, format string, args ...any) (Line, error) {
 		return l, &schedule.FieldError{Field: strings.TrimSuffix("job."+field, "."), Reason: fmt.Sprintf(format, args...)}
 	}
-	var of struct {
+	var fields struct {
 		Type    *string `json:"type"`
 		Payload string  `json:"payload"`
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	var kind *json.UnmarshalTypeError
-	switch err := d.Decode(&of); {
+	switch err := d.Decode(&fields); {
 	case errors.As(err, &kind) && kind.Field != "":
 		return refuse(kind.Field, "job.%s must be a string, not a %s", kind.Field, kind.Value)
 	case err != nil:
 		return refuse("", "job must be an object with type and payload, and nothing else: %.60q", text)
-	case of.Type == nil:
+	case fields.Type == nil:
 		return l, &schedule.FieldError{Missing: true, Field: "job.type", Reason: "job.type is missing"}
 	}
-	if err := CheckType(*of.Type); err != nil {
+	if err := CheckType(*fields.Type); err != nil {
 		return refuse("type", "job.type: %v", err)
 	}
 	switch {
-	case len(of.Payload) > maxLine:
-		return refuse("payload", "job.payload has %d bytes; at most %d are allowed (--max-line)", len(of.Payload), maxLine)
-	case strings.Contains(of.Payload, "\n"):
+	case len(fields.Payload) > maxLine:
+		return refuse("payload", "job.payload has %d bytes; at most %d are allowed (--max-line)", len(fields.Payload), maxLine)
+	case strings.Contains(fields.Payload, "\n"):
 		return refuse("payload", "job.payload has a newline; a payload is one line")
 	}
-	return Line{Type: *of.Type, Payload: []byte(of.Payload)}, nil
+	return Line{Type: *fields.Type, Payload: []byte(fields.Payload)}, nil
 }

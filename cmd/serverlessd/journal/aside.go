@@ -28,11 +28,11 @@ type AsideError struct {
 }
 
 func (e *AsideError) Error() string {
-	why := "it"
+	reason := "it"
 	if e.Cause != nil {
-		why = fmt.Sprintf("it (%v)", e.Cause)
+		reason = fmt.Sprintf("it (%v)", e.Cause)
 	}
-	return fmt.Sprintf("the job is set aside in the file journal/%s, because the store did not accept %s; POST /put-back?file=%[1]s gives it to the store again", e.File, why)
+	return fmt.Sprintf("the job is set aside in the file journal/%s, because the store did not accept %s; POST /put-back?file=%[1]s gives it to the store again", e.File, reason)
 }
 
 // CheckAside returns an *AsideError if a job was set aside and not put back, otherwise nil.

@@ -187,8 +187,8 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 		from int64 // the end
 		to   int64
 	}{{"half a record", 100, 0}, {"a record", size + 1000, 0}, {"two", 2*size + 1000, 0}, {"in the middle", size + 2000, size + 1000}, {"the beginning", 3*size + 1000, 3 * size}} {
-		for _, when := range []string{"at the start", "until the next start", "between two", "while it is copied"} {
-			t.Run(c.name+" "+when, func(t *testing.T) {
+		for _, moment := range []string{"at the start", "until the next start", "between two", "while it is copied"} {
+			t.Run(c.name+" "+moment, func(t *testing.T) {
 				d := newDisk()
 				j := open(t, d)
 				var receipts []Receipt
@@ -198,11 +198,11 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 				data := d.names[j.Segments()[0]].data
 				written := int64(len(data))
 				want := "012n"
-				if when == "while it is copied" {
+				if moment == "while it is copied" {
 					want = "02n"
 					data[bytes.Index(data, []byte(lines[1]))] ^= 1
 				}
-				if when != "between two" {
+				if moment != "between two" {
 					j.Close()
 					d = d.restart(false, nil)
 				}
@@ -214,7 +214,7 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 					}
 				}
 				unreadable(true)
-				if when != "between two" {
+				if moment != "between two" {
 					j = open(t, d)
 				}
 				add(t, j, batch("a-x", "next"))
@@ -242,7 +242,7 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 				}
 				equal(t, "set aside and cut", []any{len(d.badFiles()), j.Stats().AsideFiles, j.Stats().CutBytes}, []any{0, 0, 0})
 				unreadable(false)
-				if when == "until the next start" {
+				if moment == "until the next start" {
 					j.Close()
 					before = "" // no store has recorded it
 					d = d.restart(false, nil)
@@ -528,7 +528,7 @@ func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *
 func (n *naiveJournal) check(t *testing.T, damaged bool) {
 	t.Helper()
 	seen := make(map[string]bool)
-	wholes := make(map[string][2]int) // for each request, how many of its lines are stored, and how many are not
+	recordRanges := make(map[string][2]int) // for each request, how many of its lines are stored, and how many are not
 	i := 0
 	for _, line := range n.stored {
 		if seen[line] {
@@ -550,13 +550,13 @@ func (n *naiveJournal) check(t *testing.T, damaged bool) {
 	}
 	for line := range n.unsure {
 		request, _, _ := strings.Cut(line, ".")
-		w := wholes[request]
+		w := recordRanges[request]
 		if seen[line] {
 			w[0]++
 		} else {
 			w[1]++
 		}
-		if wholes[request] = w; w[0] > 0 && w[1] > 0 && !damaged {
+		if recordRanges[request] = w; w[0] > 0 && w[1] > 0 && !damaged {
 			t.Fatalf("a part of request %s is stored", request)
 		}
 	}
@@ -567,7 +567,7 @@ func (n *naiveJournal) check(t *testing.T, damaged bool) {
 func TestDamagedIsNotStored(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
-	spoilt, whole := add(t, j, batch("a-x", "spoilt")), add(t, j, batch("a-x", "whole"))
+	spoiltReceipt, intactReceipt := add(t, j, batch("a-x", "spoilt")), add(t, j, batch("a-x", "whole"))
 	data := d.names[j.Segments()[0]].data
 	data[bytes.Index(data, []byte("spoilt"))] ^= 1
 	r := reserve(t, j, 100, longTime)
@@ -575,7 +575,7 @@ func TestDamagedIsNotStored(t *testing.T) {
 	if err := r.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "stored", []error{j.Stored(t.Context(), spoilt), j.Stored(t.Context(), whole)}, []error{ErrSetAside, nil})
+	equal(t, "stored", []error{j.Stored(t.Context(), spoiltReceipt), j.Stored(t.Context(), intactReceipt)}, []error{ErrSetAside, nil})
 }
 
 // TestSetAside: lines that a store does not accept are copied once, in the journal's format, and

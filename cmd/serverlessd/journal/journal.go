@@ -294,16 +294,16 @@ func (s *segment) firstRecord() (record, recordState, error) {
 }
 
 func (j *Journal) count(jobtype string, n int, due time.Time) {
-	was := j.waiting[jobtype]
-	j.setCount(jobtype, was, was.add(n, due))
+	oldCount := j.waiting[jobtype]
+	j.setCount(jobtype, oldCount, oldCount.add(n, due))
 }
 
-func (j *Journal) setCount(jobtype string, was, c Count) {
+func (j *Journal) setCount(jobtype string, oldCount, c Count) {
 	j.waiting[jobtype] = c
 	if c == (Count{}) {
 		delete(j.waiting, jobtype)
 	}
-	j.stats.Jobs += c.Jobs - was.Jobs
+	j.stats.Jobs += c.Jobs - oldCount.Jobs
 }
 
 // Waiting returns, for each jobtype, the number of jobs that are in no store yet or have reached a

@@ -90,10 +90,10 @@ func readRest(t *testing.T, j *Journal) (entries []Entry) {
 	return entries
 }
 
-func equal(t *testing.T, what string, got, want any) {
+func equal(t *testing.T, label string, got, want any) {
 	t.Helper()
 	if got, want := fmt.Sprint(got), fmt.Sprint(want); got != want {
-		t.Fatalf("%s: %.300s, want %.300s", what, got, want)
+		t.Fatalf("%s: %.300s, want %.300s", label, got, want)
 	}
 }
 

@@ -72,12 +72,12 @@ func (j *Journal) assignLanes() error {
 	j.segments, j.earlierSegments, j.earlierBytes = append(j.earlierSegments, j.segments...), nil, 0
 	j.rereads = append(j.rereads, back...)
 	for jobtype, c := range jobs {
-		was := j.waiting[jobtype]
-		j.setCount(jobtype, was, Count{was.Jobs + c.Jobs, was.Delayed + c.Delayed})
+		oldCount := j.waiting[jobtype]
+		j.setCount(jobtype, oldCount, Count{oldCount.Jobs + c.Jobs, oldCount.Delayed + c.Delayed})
 	}
-	gone := j.sweep()
+	oldSegments := j.sweep()
 	j.mu.Unlock()
-	j.remove(gone)
+	j.remove(oldSegments)
 	if err := j.saveNotes(); err != nil {
 		j.opt.Log.Warn().Err(err).Msg("cannot note yet which store gets which part of the journal")
 	}

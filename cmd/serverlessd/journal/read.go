@@ -98,9 +98,9 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			j.mu.Unlock()
 			return r, nil, nil
 		}
-		gone := j.finish(r.segment, r.From, r.To) // the whole piece is damaged, and was set aside
+		oldSegments := j.finish(r.segment, r.From, r.To) // the whole piece is damaged, and was set aside
 		j.mu.Unlock()
-		j.remove(gone)
+		j.remove(oldSegments)
 	}
 }
 
@@ -321,9 +321,9 @@ func (r *Reservation) Sync() error {
 			}
 		}
 	}
-	gone := j.finish(r.segment, r.From, r.To)
+	oldSegments := j.finish(r.segment, r.From, r.To)
 	j.mu.Unlock()
-	j.remove(gone)
+	j.remove(oldSegments)
 	return nil
 }
 

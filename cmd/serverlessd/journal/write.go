@@ -73,8 +73,8 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 // request, and the other appends would wait for commitTurn forever.
 func exitOnPanic() {
 	if e := recover(); e != nil {
-		what := fmt.Sprintf("the journal panicked: %v\n%s", e, debug.Stack())
-		go panic(what) // nobody recovers it
+		message := fmt.Sprintf("the journal panicked: %v\n%s", e, debug.Stack())
+		go panic(message) // nobody recovers it
 		select {}
 	}
 }
@@ -378,17 +378,17 @@ func (j *Journal) FreeDisk() {
 // which is otherwise kept until the next one begins.
 func (j *Journal) makeRoom() bool {
 	j.mu.Lock()
-	gone := j.segments
-	if len(j.earlierSegments) > 0 || slices.ContainsFunc(gone, func(s *segment) bool { return s.storedTo < s.readableTo }) {
-		gone = nil
+	oldSegments := j.segments
+	if len(j.earlierSegments) > 0 || slices.ContainsFunc(oldSegments, func(s *segment) bool { return s.storedTo < s.readableTo }) {
+		oldSegments = nil
 	}
-	if len(gone) > 0 {
+	if len(oldSegments) > 0 {
 		j.segments = nil
 		j.current = nil
 	}
 	j.mu.Unlock()
-	j.remove(gone)
-	return len(gone) > 0
+	j.remove(oldSegments)
+	return len(oldSegments) > 0
 }
 
 func (j *Journal) beginSegment() error {
@@ -423,9 +423,9 @@ func (j *Journal) beginSegment() error {
 	s.file, s.readableTo = f, int64(len(buf))
 	j.mu.Lock()
 	j.segments = append(j.segments, s)
-	gone := j.sweep()
+	oldSegments := j.sweep()
 	j.mu.Unlock()
-	j.remove(gone)
+	j.remove(oldSegments)
 	j.current = s
 	return nil
 }

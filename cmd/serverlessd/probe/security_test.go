@@ -107,7 +107,7 @@ func TestFilesArePrivate(t *testing.T) {
 // TestOptionErrorNamesOption: an error names the option that is invalid, and the program ends.
 func TestOptionErrorNamesOption(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ flag, says string }{
+	for _, c := range []struct{ flag, text string }{
 		{"--addr=0.0.0.0:0", "addr"},
 		{"--max-line=frob", "max-line"},
 		{"--lock-ttl=-1s", "lock-ttl"},
@@ -122,7 +122,7 @@ func TestOptionErrorNamesOption(t *testing.T) {
 				_ = d.Stop()
 				t.Fatal("it has started")
 			}
-			if code := d.State().ExitCode(); code != 2 || !strings.Contains(d.Log.String(), c.says) {
+			if code := d.State().ExitCode(); code != 2 || !strings.Contains(d.Log.String(), c.text) {
 				t.Errorf("exit %d: %s", code, d.Log.String())
 			}
 		})

@@ -14,16 +14,16 @@ import (
 // TestModesOfUniqueKeys: each mode does what it says, and a key is freed when it should be.
 func TestModesOfUniqueKeys(t *testing.T) {
 	d, client := sharedDaemon(t), uniqueClient()
-	add := func(status int, how, query, line string) string {
+	add := func(status int, result, query, line string) string {
 		t.Helper()
 		r := d.expect(t, status, "POST", "/"+client+"/job/x/add?"+query, line)
-		if r.text("unique") != how {
-			t.Fatalf("%s, wanted %q", r, how)
+		if r.text("unique") != result {
+			t.Fatalf("%s, wanted %q", r, result)
 		}
 		if ids := fmt.Sprint(r.json["ids"]); ids != "["+r.text("id")+"]" {
 			t.Errorf("%s: id is not that of ids", r)
 		}
-		if made := how == "" || how == "replaced"; r.json["ok"] != true || (r.json["count"] == 1.0) != made {
+		if made := result == "" || result == "replaced"; r.json["ok"] != true || (r.json["count"] == 1.0) != made {
 			t.Errorf("%s", r)
 		}
 		return r.text("id")
@@ -55,7 +55,7 @@ func TestModesOfUniqueKeys(t *testing.T) {
 	}
 	r = d.expect(t, 201, "POST", "/add?client="+client+"&jobtype=x&key=payload&wait=store", "k\nnew\nnew\n"+strings.Repeat("y", 300)+"\n")
 	ids, _ := r.json["ids"].([]any)
-	if how := fmt.Sprint(r.json["unique"]); how != "[<nil> <nil> kept <nil>]" && how != "[kept <nil> kept <nil>]" || len(ids) != 4 || ids[1] != ids[2] || r.json["stored"] != true || r.json["id"] != nil {
+	if result := fmt.Sprint(r.json["unique"]); result != "[<nil> <nil> kept <nil>]" && result != "[kept <nil> kept <nil>]" || len(ids) != 4 || ids[1] != ids[2] || r.json["stored"] != true || r.json["id"] != nil {
 		t.Errorf("%s", r)
 	}
 	g := add(201, "", "key=again", "g")

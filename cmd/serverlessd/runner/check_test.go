@@ -45,7 +45,7 @@ func TestCheckRefusesInvalidCode(t *testing.T) {
 // is not run.
 func TestSyntaxErrorIsRefused(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
-	for lang, c := range map[string]struct{ good, bad, says string }{
+	for lang, c := range map[string]struct{ good, bad, text string }{
 		job.Node:   {"import('fs').then(f => f.writeFileSync('RAN', ''));\nconst x = await 1; return x", "const a = 1;\nconst b = ;\n", "line 2: Unexpected token ';'"},
 		job.Python: {"open('RAN', 'w')\nreturn 1", "x = 1\nif x\n  return 2\n", "line 2: expected ':'"},
 		job.PHP:    {"<?php touch('RAN');\nreturn 1;", "$a = 1;\n$b = ;\n", "line 2: syntax error, unexpected token \";\""},
@@ -64,7 +64,7 @@ func TestSyntaxErrorIsRefused(t *testing.T) {
 				s.Lang = lang
 				err := r.Check(t.Context(), &s)
 				var e *CheckError
-				if !errors.As(err, &e) || e.Code != "invalid_value" || e.Field != field || e.Reason != field+" has a syntax error: "+c.says {
+				if !errors.As(err, &e) || e.Code != "invalid_value" || e.Field != field || e.Reason != field+" has a syntax error: "+c.text {
 					t.Errorf("%s: %v", field, err)
 				}
 			}
@@ -90,7 +90,7 @@ func TestNoInterpreter(t *testing.T) {
 // TestCheckFailsWithoutFault: if the compiler cannot start, is killed or does not end in time, the
 // source is not to blame, and is not refused as wrong. A compiler that crashes refuses it.
 func TestCheckFailsWithoutFault(t *testing.T) {
-	for name, c := range map[string]struct{ script, says string }{
+	for name, c := range map[string]struct{ script, text string }{
 		"slow":     {"sleep 1000", "it took longer than 50ms"},
 		"killed":   {"kill -KILL $$", "the compiler ended with SIGKILL"},
 		"aborted":  {"echo cannot start a thread >&2; kill -ABRT $$", "the compiler ended with SIGABRT: cannot start a thread"},
@@ -116,13 +116,13 @@ func TestCheckFailsWithoutFault(t *testing.T) {
 				}
 			})
 			err = r.Check(t.Context(), &job.Source{Lang: job.PHP, Body: "1"})
-			if c.says == "" {
+			if c.text == "" {
 				if !errors.As(err, new(*CheckError)) {
 					t.Error(err)
 				}
 				return
 			}
-			if !errors.Is(err, ErrCheckBusy) || !strings.HasSuffix(err.Error(), ": "+c.says) {
+			if !errors.Is(err, ErrCheckBusy) || !strings.HasSuffix(err.Error(), ": "+c.text) {
 				t.Error(err)
 			}
 		})

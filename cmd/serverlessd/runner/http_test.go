@@ -129,7 +129,7 @@ func TestBadServers(t *testing.T) {
 	l.Close()
 	r := newRunner(t, func(o *Options) { o.MaxOutput = 1 << 20 })
 	short := job.Options{Timeout: job.Duration(50 * time.Millisecond)}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		url  string
 		o    job.Options
 		want string
@@ -150,7 +150,7 @@ func TestBadServers(t *testing.T) {
 		"link-local, as one number": {"http://2852039166/", job.Options{}, "500 connection_failed …"},
 	} {
 		if got := text(runOne(t, r, httpHandler(c.url, c.o), "x")); !sameOutcome(got, c.want) {
-			t.Errorf("%s: %q, want %q", what, got, c.want)
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -241,15 +241,15 @@ func TestEndedRequests(t *testing.T) {
 		})
 		b := batch(httpHandler(url, job.Options{Batch: whole}), "a", "b")
 		ctx, cancel := context.WithCancel(context.Background())
-		for what, end := range map[string]func(){"context": cancel, "Kill": r.Kill} {
+		for name, end := range map[string]func(){"context": cancel, "Kill": r.Kill} {
 			to := &reportRecorder{t: t, onStart: func(int) { time.AfterFunc(time.Millisecond, end) }}
 			use := ctx
-			if what == "Kill" {
+			if name == "Kill" {
 				use = context.Background()
 			}
 			r.Run(use, b, to)
 			if len(to.outcomes) != 0 || !whole && to.started != 1 {
-				t.Errorf("%s, batch %v: %d started, %d ended", what, whole, to.started, len(to.outcomes))
+				t.Errorf("%s, batch %v: %d started, %d ended", name, whole, to.started, len(to.outcomes))
 			}
 		}
 	}

@@ -207,9 +207,9 @@ func TestPayloadsReachHandlerUnchanged(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		for _, payload := range []string{"", "a", "'\"\\$`|", string(payload), "\xff\xfe", strings.Repeat("0123456789", 100<<10)} {
-			for what, body := range map[string]string{"raw": l.raw, "payload": l.echo} {
+			for name, body := range map[string]string{"raw": l.raw, "payload": l.echo} {
 				want := payload
-				if what == "raw" {
+				if name == "raw" {
 					want = hexOf(payload)
 				} else if l.lang == job.Shell {
 					if want, _, _ = strings.Cut(payload, "\x00"); len(payload) > maxArgument {
@@ -220,7 +220,7 @@ func TestPayloadsReachHandlerUnchanged(t *testing.T) {
 				}
 				o := runOne(t, r, handler(job.Source{Lang: l.lang, Body: body, EID: "all"}), payload)
 				if got := collapsed(string(o.Data)); o.Status != 200 || got != collapsed(want) {
-					t.Errorf("%s of %.60q (%d bytes): %d %s, %d bytes %.100q", what, payload, len(payload), o.Status, o.Code, len(o.Data), o.Data)
+					t.Errorf("%s of %.60q (%d bytes): %d %s, %d bytes %.100q", name, payload, len(payload), o.Status, o.Code, len(o.Data), o.Data)
 				}
 			}
 		}

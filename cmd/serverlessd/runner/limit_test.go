@@ -35,7 +35,7 @@ func TestJobOverLimitIsKilled(t *testing.T) {
 			job.PHP: `fwrite(STDERR, str_repeat("x", 1000000));`, job.Shell: `head -c 1000000 /dev/zero >&2`,
 		}[l.lang]
 		for _, c := range []struct {
-			what string
+			name string
 			job.Source
 			want string
 		}{
@@ -52,10 +52,10 @@ func TestJobOverLimitIsKilled(t *testing.T) {
 			to := &reportRecorder{t: t}
 			r.Run(context.Background(), batch(handler(c.Source), "x", "y"), to)
 			if len(to.outcomes) != 1 || to.started != 1 || !sameOutcome(text(to.outcomes[0]), c.want) {
-				t.Errorf("%s: %d started, %q, want %q", c.what, to.started, texts(to.outcomes), c.want)
+				t.Errorf("%s: %d started, %q, want %q", c.name, to.started, texts(to.outcomes), c.want)
 			}
 			if r.Processes() != 0 {
-				t.Errorf("%s: the context is still there", c.what)
+				t.Errorf("%s: the context is still there", c.name)
 			}
 		}
 		limit := job.Source{Lang: l.lang, EID: "e", Body: fmt.Sprintf(flood, line, 100)}
@@ -157,18 +157,18 @@ until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pid
 			},
 			"Close": func(r *Runner) { r.Close() },
 		}
-		for what, end := range ends {
+		for name, end := range ends {
 			r := newRunner(t, nil)
 			o := runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: leave[l.lang]}), "x")
 			if len(o.Lines) != 2 {
-				t.Fatalf("%s: %s", what, text(o))
+				t.Fatalf("%s: %s", name, text(o))
 			}
 			end(r)
 			for _, line := range o.Lines {
 				pid := strings.TrimSpace(string(line.Payload))
-				eventually(t, what+": process "+pid+" is gone", func() bool { return processEnded(pid) })
+				eventually(t, name+": process "+pid+" is gone", func() bool { return processEnded(pid) })
 			}
-			eventually(t, what+": its directory is gone", func() bool {
+			eventually(t, name+": its directory is gone", func() bool {
 				entries, _ := filepath.Glob(filepath.Join(r.options.Dir, "[0-9]*"))
 				return len(entries) == 0
 			})

@@ -152,18 +152,18 @@ func TestUnexpectedEndLines(t *testing.T) {
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("J: a|b\n\nsecret 200 1\nx"), 3)
 	f.Fuzz(func(t *testing.T, in []byte, cut int) {
-		whole, parts := testOutput(1<<20), testOutput(1<<20)
+		atOnce, parts := testOutput(1<<20), testOutput(1<<20)
 		cut = max(0, min(cut, len(in)))
-		_, err := whole.Write(in)
+		_, err := atOnce.Write(in)
 		_, err2 := parts.Write(in[:cut])
 		if err2 == nil {
 			_, err2 = parts.Write(in[cut:])
 		}
-		if (err == nil) != (err2 == nil) || len(whole.results) != len(parts.results) {
+		if (err == nil) != (err2 == nil) || len(atOnce.results) != len(parts.results) {
 			t.Fatalf("whole: %v, cut: %v", err, err2)
 		}
-		if len(whole.results) > 0 {
-			if a, b := resultText(<-whole.results), resultText(<-parts.results); a != b {
+		if len(atOnce.results) > 0 {
+			if a, b := resultText(<-atOnce.results), resultText(<-parts.results); a != b {
 				t.Fatalf("whole: %s\ncut: %s", a, b)
 			}
 		}

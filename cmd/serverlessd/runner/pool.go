@@ -54,10 +54,10 @@ func (p *pool) watch() {
 			continue
 		}
 		start := time.Now()
-		over := launch.GroupsOverMemory(p.runner.options.MaxMemory)
+		memoryByGroup := launch.GroupsOverMemory(p.runner.options.MaxMemory)
 		wait = min(max(memoryPause, memoryShare*time.Since(start)), memoryPauseMax)
 		for _, c := range processes {
-			if bytes := over[c.process.Pid()]; bytes > 0 {
+			if bytes := memoryByGroup[c.process.Pid()]; bytes > 0 {
 				c.excessMemory.Store(bytes)
 				c.process.SignalGroup(syscall.SIGKILL)
 			}

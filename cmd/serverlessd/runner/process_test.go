@@ -127,9 +127,9 @@ func TestFailingBefore(t *testing.T) {
 			job.Node: "return String(process.pid)", job.Python: "import os; return str(os.getpid())", job.PHP: "return (string) getmypid();",
 			job.Shell: `echo "R: 200 $$"`,
 		}[l.lang]
-		who := func() string { return text(runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: pid}), "")) }
+		processID := func() string { return text(runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: pid}), "")) }
 		for _, c := range []struct {
-			what   string
+			name   string
 			change func(*job.Source)
 			want   string
 			stays  bool
@@ -143,16 +143,16 @@ func TestFailingBefore(t *testing.T) {
 			{"afterEach exits", func(s *job.Source) { s.AfterEach = l.exits }, "200 a", false},
 			{"afterEach spins", func(s *job.Source) { s.AfterEach, s.Options.CPU = l.spins, job.Duration(500*time.Millisecond) }, "200 a", false},
 		} {
-			before := who()
+			before := processID()
 			s := good
 			c.change(&s)
 			got := run(t, r, batch(handler(s), "a", "a"))
 			if len(got) != 2 || !sameOutcome(text(got[0]), c.want) || !sameOutcome(text(got[1]), c.want) {
-				t.Errorf("%s: %q, want %q", c.what, texts(got), c.want)
+				t.Errorf("%s: %q, want %q", c.name, texts(got), c.want)
 			}
-			stays := l.lang != job.Shell || !strings.Contains(c.what, "fails") // exit in a before ends the shell
-			if after := who(); (after == before) != (c.stays && stays) {
-				t.Errorf("%s: context %s before, %s after", c.what, before, after)
+			stays := l.lang != job.Shell || !strings.Contains(c.name, "fails") // exit in a before ends the shell
+			if after := processID(); (after == before) != (c.stays && stays) {
+				t.Errorf("%s: context %s before, %s after", c.name, before, after)
 			}
 		}
 	})
@@ -202,7 +202,7 @@ func TestSlowStart(t *testing.T) {
 // the end of the job is not reported.
 func TestEndedProcesses(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
-		for what, source := range map[string]job.Source{
+		for name, source := range map[string]job.Source{
 			"job": {Body: l.hangs}, "before": {Before: l.hangs, Body: l.echo}, "beforeEach": {BeforeEach: l.hangs, Body: l.echo},
 		} {
 			source.Lang = l.lang
@@ -216,7 +216,7 @@ func TestEndedProcesses(t *testing.T) {
 					defer close(done)
 					r.Run(ctx, batch(handler(source), "a", "b"), to)
 				}()
-				eventually(t, what+" has a context", func() bool { return r.Processes() == 1 && (what != "job" || begun.Load()) })
+				eventually(t, name+" has a context", func() bool { return r.Processes() == 1 && (name != "job" || begun.Load()) })
 				if kill {
 					r.Kill()
 				} else {
@@ -225,7 +225,7 @@ func TestEndedProcesses(t *testing.T) {
 				<-done
 				cancel()
 				if len(to.outcomes) != 0 || to.started > 1 {
-					t.Errorf("%s, Kill %v: %d started, %q", what, kill, to.started, texts(to.outcomes))
+					t.Errorf("%s, Kill %v: %d started, %q", name, kill, to.started, texts(to.outcomes))
 				}
 				eventually(t, "there is no context", func() bool { return r.Processes() == 0 })
 				if kill {

@@ -105,7 +105,7 @@ type Runner struct {
 // exist or that only root can become, or a directory that cannot be made.
 func New(o Options) (*Runner, error) {
 	o.complete()
-	who, err := credential(o.User)
+	user, err := credential(o.User)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func New(o Options) (*Runner, error) {
 	}
 	launch.KeepDescriptors()
 	r := &Runner{options: o, httpClient: newClient(o), checkSlots: make(chan struct{}, maxChecks), startSlots: make(chan struct{}, maxStarts)}
-	r.pool = newPool(r, who)
+	r.pool = newPool(r, user)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	go r.pool.watch()
 	return r, nil

@@ -166,11 +166,11 @@ func sameOutcome(got, want string) bool {
 	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(got)
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
+func eventually(t testing.TB, label string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in %v: %s", testTimeout, what)
+			t.Fatalf("not in %v: %s", testTimeout, label)
 		}
 	}
 }

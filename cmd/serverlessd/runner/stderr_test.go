@@ -9,7 +9,7 @@ import (
 
 // TestFailedRunReportsItsStderr: a failed run reports its standard error, and only its own.
 func TestFailedRunReportsItsStderr(t *testing.T) {
-	says := map[string]struct{ body, exception, before string }{
+	scripts := map[string]struct{ body, exception, before string }{
 		job.Node:   {"console.error('about', payload); if (payload != 'ok') throw new Error('no ' + payload)", "Error: no x", "throw new Error('no start')"},
 		job.Python: {"import sys\nprint('about', payload, file=sys.stderr)\nif payload != 'ok': raise ValueError('no ' + payload)", "ValueError: no x", "raise ValueError('no start')"},
 		job.PHP:    {`fwrite(STDERR, "about $payload\n"); if ($payload != 'ok') throw new Exception("no $payload");`, "Exception: no x", `throw new Exception("no start");`},
@@ -17,8 +17,8 @@ func TestFailedRunReportsItsStderr(t *testing.T) {
 	}
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
-		say := says[l.lang]
-		h := handler(job.Source{Lang: l.lang, Body: say.body})
+		script := scripts[l.lang]
+		h := handler(job.Source{Lang: l.lang, Body: script.body})
 		for range 20 { // all output before the end is reported, whichever pipe is read first
 			b := batch(h, "ok", "x", "y")
 			b.Jobs[0].Tries = 1
@@ -27,14 +27,14 @@ func TestFailedRunReportsItsStderr(t *testing.T) {
 				t.Errorf("OK at once, and kept %q", outcomes[0].Stderr)
 			}
 			got := string(outcomes[1].Stderr)
-			if !strings.HasPrefix(got, "about x") || !strings.Contains(got, say.exception) || strings.Contains(got, "about ok") {
+			if !strings.HasPrefix(got, "about x") || !strings.Contains(got, script.exception) || strings.Contains(got, "about ok") {
 				t.Errorf("%q", got)
 			}
 			if got := string(outcomes[2].Stderr); !strings.HasPrefix(got, "about y") {
 				t.Errorf("the next one: %q", got)
 			}
 		}
-		o := runOne(t, r, handler(job.Source{Lang: l.lang, Before: say.before, Body: say.body}), "x")
+		o := runOne(t, r, handler(job.Source{Lang: l.lang, Before: script.before, Body: script.body}), "x")
 		if o.Code != codeBeforeFailed || !strings.Contains(string(o.Stderr), "no start") {
 			t.Errorf("before: %s, %q", text(o), o.Stderr)
 		}

@@ -52,9 +52,9 @@ func newSimulation(t *testing.T, limits Limits) *simulation {
 	return &simulation{Scheduler: New(limits), t: t, limits: limits, runTime: make(map[string]time.Duration)}
 }
 
-func (w *simulation) count(which func(batch) bool) (n int) {
+func (w *simulation) count(counts func(batch) bool) (n int) {
 	for _, b := range w.running {
-		if which(b) {
+		if counts(b) {
 			n++
 		}
 	}

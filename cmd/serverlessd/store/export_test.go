@@ -21,9 +21,9 @@ func OpenOn(path, boot string, host func() time.Time, since func() time.Duration
 
 // PartRows makes lists read this many rows at a time until the end of the test.
 func PartRows(t interface{ Cleanup(func()) }, n int) {
-	was := partRows
+	oldRows := partRows
 	partRows = n
-	t.Cleanup(func() { partRows = was })
+	t.Cleanup(func() { partRows = oldRows })
 }
 
 // Exec runs a statement on a store's database.

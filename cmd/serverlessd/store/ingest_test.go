@@ -74,8 +74,8 @@ func TestDelayedJobBecomesDue(t *testing.T) {
 // host's clock shows.
 func TestHostClocks(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
-		for _, off := range []time.Duration{-240 * time.Hour, 240 * time.Hour} {
-			host := time.Now().Add(off)
+		for _, deviation := range []time.Duration{-240 * time.Hour, 240 * time.Hour} {
+			host := time.Now().Add(deviation)
 			e := entry("a-x", "1")
 			e.Accepted, e.Due = host, host.Add(time.Hour)
 			segments++
@@ -83,7 +83,7 @@ func TestHostClocks(t *testing.T) {
 				t.Fatal(err)
 			}
 			if wait := time.Until(get(t, s, e.ID).Due); wait < 50*time.Minute || wait > 70*time.Minute {
-				t.Errorf("a host %s off: due in %s", off, wait)
+				t.Errorf("a host %s off: due in %s", deviation, wait)
 			}
 		}
 	})

@@ -34,11 +34,11 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		type known struct {
-			id    job.ID
-			key   string
-			while unique.Period
-			state string // the state of its job: waits, runs, ended or gone
-			run   Run
+			id     job.ID
+			key    string
+			period unique.Period
+			state  string // the state of its job: waits, runs, ended or gone
+			run    Run
 		}
 		var jobs []*known
 		holder := map[string]*known{}
@@ -46,9 +46,9 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 			switch {
 			case k == nil || k.state == "gone":
 				return false
-			case k.while == unique.PeriodWindow: // of an hour
+			case k.period == unique.PeriodWindow: // of an hour
 				return true
-			case k.while == unique.PeriodWaiting:
+			case k.period == unique.PeriodWaiting:
 				return k.state == "waits"
 			}
 			return k.state != "ended"
@@ -97,7 +97,7 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 					checkEqual(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
 					seen[l.Key] = want
 					if want.Made() {
-						k := &known{id: l.ID, key: l.Key, while: req.Period, state: "waits"}
+						k := &known{id: l.ID, key: l.Key, period: req.Period, state: "waits"}
 						jobs, holder[l.Key] = append(jobs, k), k
 					}
 				}
@@ -193,17 +193,17 @@ func TestShareTimes(t *testing.T) {
 		checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeReplace}, l)[0], UniqueResult{ID: l.ID, Outcome: unique.AnswerReplaced})
 		checkEqual(t, "the line", payloads(take(t, s, testSysid, "c-t", 2, testTTL)), "first second")
 
-		late := func(by time.Duration) KeyedEntry {
+		late := func(delay time.Duration) KeyedEntry {
 			l := keyedLine("c-t", "late")
-			l.Due, l.Delay = time.Now().Add(by), by
+			l.Due, l.Delay = time.Now().Add(delay), delay
 			return l
 		}
 		id := addUnique(t, s, unique.Request{}, late(time.Minute))[0].ID
 		due := func() time.Duration { return time.Until(get(t, s, id).Due).Round(10 * time.Second) }
-		for _, c := range []struct{ by, limit, want time.Duration }{
+		for _, c := range []struct{ delay, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.by))[0], UniqueResult{ID: id, Outcome: unique.AnswerExtended})
+			checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.delay))[0], UniqueResult{ID: id, Outcome: unique.AnswerExtended})
 			checkEqual(t, "due", due(), c.want)
 		}
 	})

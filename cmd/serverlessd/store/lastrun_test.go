@@ -82,7 +82,7 @@ func TestRunsAreReadInOrder(t *testing.T) {
 		s, beside := open(), open()
 		j, well := entry("a-x", "1"), entry("a-y", "1")
 		ingest(t, s, j, well)
-		told := func(id job.ID) (words string) {
+		runTexts := func(id job.ID) (words string) {
 			for i, r := range get(t, beside, id).Runs {
 				words += fmt.Sprintf("%d %s %s %s;", r.N, r.Outcome, r.Sysid, r.Error)
 				if r.Started.IsZero() != (i == 1) || r.Took < 0 || len(r.Error) > 1<<10 {
@@ -91,7 +91,7 @@ func TestRunsAreReadInOrder(t *testing.T) {
 			}
 			return words
 		}
-		checkEqual(t, "runs", told(j.ID), "")
+		checkEqual(t, "runs", runTexts(j.ID), "")
 		run := func(fate EndAction, code string, l *LastRun) {
 			t.Helper()
 			got := take(t, s, testSysid, "a-x", 1, testTTL)
@@ -103,14 +103,14 @@ func TestRunsAreReadInOrder(t *testing.T) {
 		checkEqual(t, "freed", sweep(t, s, laxSweep).Freed, 1)
 		run(EndRetry, "timeout", &LastRun{Stderr: []byte("at line 1")})
 		run(EndArchive, job.CodeOK, &LastRun{})
-		checkEqual(t, "runs", told(j.ID), "1 failed "+testSysid+" no;2 lost "+otherSysid+" its daemon was lost;3 timed_out "+testSysid+" at line 1;4 answered "+testSysid+" ;")
+		checkEqual(t, "runs", runTexts(j.ID), "1 failed "+testSysid+" no;2 lost "+otherSysid+" its daemon was lost;3 timed_out "+testSysid+" at line 1;4 answered "+testSysid+" ;")
 		got := take(t, s, testSysid, "a-y", 1, testTTL)
 		end(t, s, testSysid, RunEnd{Run: got[0].Run, Code: job.CodeOK, Status: 200})
-		checkEqual(t, "what succeeded at once", told(well.ID), "1 answered  ;")
+		checkEqual(t, "what succeeded at once", runTexts(well.ID), "1 answered  ;")
 		if err := s.Retry(t.Context(), j.ID); err != nil {
 			t.Fatal(err)
 		}
-		checkEqual(t, "run again from the beginning", told(j.ID), "")
+		checkEqual(t, "run again from the beginning", runTexts(j.ID), "")
 		for range 20 {
 			run(EndRetry, "error", &LastRun{Data: []byte(strings.Repeat("ä", 600) + "\xff")})
 		}

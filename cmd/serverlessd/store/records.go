@@ -262,7 +262,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 // query. It returns the id from which the next part begins, or "" if there is none. There are few
 // running jobs, so one part examines all of them.
 func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
-	where, args := want.condition(now)
+	condition, args := want.condition(now)
 	tables := runningCondition
 	if want.State != job.Running {
 		tables = "sq_jobs j" + s.idIndexHint()
@@ -271,14 +271,14 @@ func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Que
 			from = "~" // this sorts after all ids
 		}
 		err = queryOne(ctx, q, "SELECT id FROM sq_jobs j"+s.idIndexHint()+" WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", []any{string(from), partRows - 1}, (*string)(&next))
-		where += " AND j.id >= ?"
+		condition += " AND j.id >= ?"
 		args = append(args, string(next))
 	}
 	if err != nil {
 		return "", err
 	}
 	n := 0
-	err = eachRow(ctx, q, recordQuery(tables)+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
+	err = eachRow(ctx, q, recordQuery(tables)+condition+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
 		rec, err := scanRecord(r, now)
 		*list = append(*list, rec)
 		n++

@@ -212,8 +212,8 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			if err != nil {
 				return err
 			}
-			for why, count := range plan.Skipped {
-				settled.Skipped[why] += count
+			for reason, count := range plan.Skipped {
+				settled.Skipped[reason] += count
 			}
 			for _, made := range plan.Made {
 				r := row{id: job.ID(made.JobID), jobtype: job.Jobtype(key.Client, line.Type), dt: t.now, created: t.now, payload: line.Payload}

@@ -169,11 +169,11 @@ func TestSchedulesWhenClockIsSetBack(t *testing.T) {
 	var made []string
 	look := func(at string) {
 		t.Helper()
-		then, err := time.Parse(time.DateTime, at)
+		wantTime, err := time.Parse(time.DateTime, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, now = range []time.Time{then.Add(-time.Second), then} {
+		for _, now = range []time.Time{wantTime.Add(-time.Second), wantTime} {
 			due, at, _, err := s.DueSchedules(t.Context())
 			since, _ := watch.Observe(at)
 			settled, err2 := s.SettleSchedules(t.Context(), due, since)

@@ -177,8 +177,8 @@ func (b sideFile) isReplaced() bool {
 	if b.info == nil {
 		return false
 	}
-	is, err := os.Stat(b.path)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(is, b.info)
+	info, err := os.Stat(b.path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, b.info)
 }
 
 // begin starts the store's clock at the host's time, unless the clock has that time or a living

@@ -53,11 +53,11 @@ func TestHostIsSet(t *testing.T) {
 		}
 		return r.Created
 	}
-	off := func(s Store) time.Duration { return created(s, add(s, 0)).Sub(start.Add(uptime)).Round(time.Second) }
+	deviation := func(s Store) time.Duration { return created(s, add(s, 0)).Sub(start.Add(uptime)).Round(time.Second) }
 
 	a := open()
 	reserve(a, testSysid)
-	checkEqual(t, "at first", off(a), time.Duration(0))
+	checkEqual(t, "at first", deviation(a), time.Duration(0))
 	take(t, a, testSysid, "a-x", 9, 9*time.Hour)
 	add(a, time.Hour)
 	for _, jump := range []time.Duration{100 * 24 * time.Hour, -200 * 24 * time.Hour, 100*24*time.Hour - time.Minute} {
@@ -69,7 +69,7 @@ func TestHostIsSet(t *testing.T) {
 			uptime += 8 * time.Minute
 			checkEqual(t, "taken too early", len(take(t, s, otherSysid, "a-x", 9, time.Hour)), 0)
 			checkEqual(t, "ahead", sweep(t, s, laxSweep), SweepResult{Ahead: set})
-			checkEqual(t, "off", off(s), time.Duration(0))
+			checkEqual(t, "off", deviation(s), time.Duration(0))
 			checkEqual(t, "at once", len(take(t, s, testSysid, "a-x", 9, 9*time.Hour)), 1)
 		}
 		checkEqual(t, "lent", len(take(t, b, otherSysid, "a-x", 1, time.Hour)), 0)
@@ -92,14 +92,14 @@ func TestHostIsSet(t *testing.T) {
 	}
 	a.Close()
 	a = open()
-	checkEqual(t, "after all have gone", off(a), set)
+	checkEqual(t, "after all have gone", deviation(a), set)
 	reserve(a, testSysid)
 	set = 0
-	checkEqual(t, "before the boot", off(a), time.Hour-59*time.Second)
+	checkEqual(t, "before the boot", deviation(a), time.Hour-59*time.Second)
 	a.Close()
 	bootID, booted = "two", uptime
 	a = open()
-	checkEqual(t, "after the boot", off(a), time.Duration(0))
+	checkEqual(t, "after the boot", deviation(a), time.Duration(0))
 	set = time.Hour
-	checkEqual(t, "set after the boot", off(a), time.Duration(0))
+	checkEqual(t, "set after the boot", deviation(a), time.Duration(0))
 }

@@ -31,11 +31,11 @@ func TestStatementRunsAgainWhileRead(t *testing.T) {
 	insert(3)
 	const text = "SELECT DISTINCT n FROM n WHERE n >= ? ORDER BY n"
 	var got []int
-	read := func(from int, then func(n int)) {
+	read := func(from int, afterRow func(n int)) {
 		err := eachRow(t.Context(), conn, text, []any{from}, func(r *sql.Rows) error {
 			var n int
 			err := r.Scan(&n)
-			then(n)
+			afterRow(n)
 			return err
 		})
 		if err != nil {

@@ -134,10 +134,10 @@ func sweep(t *testing.T, s Store, w SweepOptions) SweepResult {
 // laxSweep removes nothing.
 var laxSweep = SweepOptions{RetryFor: testTTL, KeepDone: testTTL, KeepUnrun: testTTL}
 
-func checkEqual(t *testing.T, what string, got, want any) {
+func checkEqual(t *testing.T, label string, got, want any) {
 	t.Helper()
 	if got, want := fmt.Sprint(got), fmt.Sprint(want); got != want {
-		t.Fatalf("%s: %.500s, want %.500s", what, got, want)
+		t.Fatalf("%s: %.500s, want %.500s", label, got, want)
 	}
 }
 

@@ -125,14 +125,16 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 			rows, err := t.lockAll(slices.Collect(maps.Keys(late)))
 			for _, h := range rows {
 				w := late[h.id]
-				by := w.clockAhead(t.now, want.RetryFor)
-				if h.lock != "" || h.fence != w.fence || !h.dt.Equal(w.dt) || by <= 0 { // it has changed since
+				lead := w.clockAhead(t.now, want.RetryFor)
+				if h.lock != "" || h.fence != w.fence || !h.dt.Equal(w.dt) || lead <= 0 { // it has changed since
 					continue
 				}
-				back := func(then time.Time) string { return formatTime(then.Add(-max(0, min(by, then.Sub(t.now))))) }
-				t.change(h, "dt = ?, create_dt = ?, first_dt = ?", back(h.dt), back(h.created), back(h.firstStart))
+				corrected := func(storedTime time.Time) string {
+					return formatTime(storedTime.Add(-max(0, min(lead, storedTime.Sub(t.now)))))
+				}
+				t.change(h, "dt = ?, create_dt = ?, first_dt = ?", corrected(h.dt), corrected(h.created), corrected(h.firstStart))
 				if !w.lastEnd.IsZero() {
-					t.runAtEnd("UPDATE sq_last SET dt = ? WHERE id = ?", back(w.lastEnd), string(h.id))
+					t.runAtEnd("UPDATE sq_last SET dt = ? WHERE id = ?", corrected(w.lastEnd), string(h.id))
 				}
 			}
 			return err
@@ -163,11 +165,11 @@ type waitingRow struct {
 // ahead. A job cannot have been added or run in the future, and no retry is delayed for
 // longer than retryFor.
 func (w *waitingRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
-	by := max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now))
-	if wait := w.dt.Sub(now); by <= 0 && w.tries > 0 && wait > retryFor {
-		by = wait
+	lead := max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now))
+	if wait := w.dt.Sub(now); lead <= 0 && w.tries > 0 && wait > retryFor {
+		lead = wait
 	}
-	return by
+	return lead
 }
 
 // abandonJob ends a job without a further run, and adds its follow-on job.

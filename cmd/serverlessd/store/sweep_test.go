@@ -467,13 +467,13 @@ func TestWrongCountsAreReported(t *testing.T) {
 			}
 		}
 		// round runs sweeps until all types have been audited.
-		round := func() (off int64, types []string) {
+		round := func() (imbalance int64, types []string) {
 			for range 4 {
 				swept := sweep(t, s, laxSweep)
-				off, types = swept.Imbalance, append(types, swept.Miscounted...)
+				imbalance, types = swept.Imbalance, append(types, swept.Miscounted...)
 			}
 			slices.Sort(types)
-			return off, slices.Compact(types)
+			return imbalance, slices.Compact(types)
 		}
 		var jobs []journal.Entry
 		for i := range 60 {
@@ -483,7 +483,7 @@ func TestWrongCountsAreReported(t *testing.T) {
 		run := take(t, s, testSysid, "a-07", 1, testTTL)[0]
 		for _, c := range []struct {
 			name, change, back string
-			off                int64
+			imbalance          int64
 			types              string
 		}{
 			{"nothing", "SELECT 1", "SELECT 1", 0, "[]"},
@@ -496,12 +496,12 @@ func TestWrongCountsAreReported(t *testing.T) {
 				"UPDATE sq_counts SET open = open - CASE type WHEN 'a-03' THEN 1 ELSE -1 END WHERE type IN ('a-03', 'a-18')", 2, "[a-03 a-18]"},
 		} {
 			change(c.change)
-			off, types := round()
-			checkEqual(t, c.name, []any{off, types}, []any{c.off, c.types})
+			imbalance, types := round()
+			checkEqual(t, c.name, []any{imbalance, types}, []any{c.imbalance, c.types})
 			change(c.back)
 			round()
-			off, types = round()
-			checkEqual(t, c.name+", and back", []any{off, types}, []any{0, "[]"})
+			imbalance, types = round()
+			checkEqual(t, c.name+", and back", []any{imbalance, types}, []any{0, "[]"})
 		}
 	}
 	t.Run("sqlite", func(t *testing.T) {

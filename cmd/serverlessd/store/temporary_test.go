@@ -19,7 +19,7 @@ import (
 
 // testFailure tests a temporary failure of a store: no job is set aside during the failure, and all
 // jobs are accepted after it.
-func testFailure(t *testing.T, address string, begin, over func()) {
+func testFailure(t *testing.T, address string, begin, end func()) {
 	t.Helper()
 	piece := []journal.Entry{entry("a-x", "short"), entry("a-x", strings.Repeat("long", 1000)), entry("a-y", strings.Repeat("middle", 20))}
 	put := func() error {
@@ -43,7 +43,7 @@ func testFailure(t *testing.T, address string, begin, over func()) {
 		}
 		t.Log(err)
 	}
-	over()
+	end()
 	if err := put(); err != nil {
 		t.Errorf("when it is over: %v", err)
 	}
@@ -51,7 +51,7 @@ func testFailure(t *testing.T, address string, begin, over func()) {
 }
 
 func TestTemporaryFaults(t *testing.T) {
-	for _, c := range []struct{ name, begin, over string }{
+	for _, c := range []struct{ name, begin, end string }{
 		{"a new column", "ALTER TABLE sq_jobs ADD COLUMN extra INT NOT NULL", "ALTER TABLE sq_jobs DROP COLUMN extra"},
 		{"a column that is gone", "ALTER TABLE sq_jobs RENAME COLUMN create_dt TO made", "ALTER TABLE sq_jobs RENAME COLUMN made TO create_dt"},
 		{"shorter payloads", "ALTER TABLE sq_jobs MODIFY data VARBINARY(10)", "ALTER TABLE sq_jobs MODIFY data VARBINARY(1024)"},
@@ -72,7 +72,7 @@ func TestTemporaryFaults(t *testing.T) {
 					}
 				}
 			}
-			testFailure(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name), do(c.begin), do(c.over))
+			testFailure(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name), do(c.begin), do(c.end))
 		})
 	}
 	t.Run("mariadb binlog", func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestTemporaryFaults(t *testing.T) {
 		}
 		testFailure(t, address(t, server), restart("STATEMENT"), restart("MIXED"))
 	})
-	for _, c := range []struct{ name, begin, over string }{
+	for _, c := range []struct{ name, begin, end string }{
 		{"a column that is gone", "ALTER TABLE sq_jobs RENAME COLUMN create_dt TO made", "ALTER TABLE sq_jobs RENAME COLUMN made TO create_dt"},
 		{"a trigger", "CREATE TRIGGER no BEFORE INSERT ON sq_jobs BEGIN SELECT RAISE(ABORT, 'no'); END", "DROP TRIGGER no"},
 		{"a trigger on long payloads", "CREATE TRIGGER no BEFORE INSERT ON sq_data BEGIN SELECT RAISE(FAIL, 'no'); END", "DROP TRIGGER no"},
@@ -110,25 +110,25 @@ func TestTemporaryFaults(t *testing.T) {
 					}
 				}
 			}
-			testFailure(t, "sqlite:"+path, do(c.begin), do(c.over))
+			testFailure(t, "sqlite:"+path, do(c.begin), do(c.end))
 		})
 	}
 	t.Run("sqlite damage", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "store.db")
-		var whole []byte
+		var content []byte
 		write := func(b []byte) {
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		testFailure(t, "sqlite:"+path, func() {
-			whole, _ = os.ReadFile(path)
-			spoilt := slices.Clone(whole)
+			content, _ = os.ReadFile(path)
+			spoilt := slices.Clone(content)
 			for at := 4096; at < len(spoilt); at += 4096 {
 				copy(spoilt[at:], strings.Repeat("\xee", 64))
 			}
 			write(spoilt)
-		}, func() { write(whole) })
+		}, func() { write(content) })
 	})
 }
 

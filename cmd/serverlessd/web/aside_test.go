@@ -56,7 +56,7 @@ func TestJobsSetAsideArePutBack(t *testing.T) {
 	for _, c := range []struct {
 		method, path, origin string
 		status               int
-		says                 string
+		text                 string
 	}{
 		{"POST", "/a/job/x", "", 507, `"journal_full"`},
 		{"GET", "/aside", "", 200, `{"file":"large.bad","jobs":1,"ids":["large"],"bytes":40,"reason":"refused","accepted":"1970-01-01T00:00:00Z"}`},
@@ -78,8 +78,8 @@ func TestJobsSetAsideArePutBack(t *testing.T) {
 		}
 		got := httptest.NewRecorder()
 		w.ServeHTTP(got, r)
-		if got.Code != c.status || !strings.Contains(got.Body.String(), c.says) {
-			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, got.Code, got.Body, c.status, c.says)
+		if got.Code != c.status || !strings.Contains(got.Body.String(), c.text) {
+			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, got.Code, got.Body, c.status, c.text)
 		}
 		if c.status == http.StatusInsufficientStorage && got.Header().Get("Retry-After") == "" {
 			t.Errorf("%s: no Retry-After", c.path)
@@ -106,7 +106,7 @@ func TestSetAsideJob(t *testing.T) {
 	defer d.Shutdown(t.Context())
 	w := New(fullDiskQueue{}, d, Options{MaxBodies: 2})
 	id := string(job.NewIDSource("0d0d0d", time.Now).Next(1))
-	for path, says := range map[string]string{
+	for path, text := range map[string]string{
 		"GET /a/job/get/":     "set_aside",
 		"GET /a/job/payload/": "set_aside",
 		"DELETE /a/job/get/":  "set_aside",
@@ -119,7 +119,7 @@ func TestSetAsideJob(t *testing.T) {
 		got := httptest.NewRecorder()
 		w.ServeHTTP(got, httptest.NewRequest(method, "http://"+d.Addr().String()+path+id, nil))
 		told := strings.Contains(got.Body.String(), "large.bad") && strings.Contains(got.Body.String(), "too large")
-		if !strings.Contains(got.Body.String(), `"`+says+`"`) || told != (says == "set_aside") {
+		if !strings.Contains(got.Body.String(), `"`+text+`"`) || told != (text == "set_aside") {
 			t.Errorf("%s %s: %d %s", method, path, got.Code, got.Body)
 		}
 	}

@@ -18,7 +18,7 @@ func TestEachProblemIsFound(t *testing.T) {
 	errGone, handled := errors.New("gone"), map[string]*job.Handler{"a-x": {}}
 	opt := &Options{JournalMax: 1000, Concurrency: 2}
 	begin := time.Unix(1_700_000_000, 0)
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		l     engine.Snapshot
 		ready error
 		want  string
@@ -46,12 +46,12 @@ func TestEachProblemIsFound(t *testing.T) {
 		var p endHistory
 		c.l.HandsOut = true
 		p.find(&engine.Snapshot{HandsOut: true, Ended: map[string]int64{"ok": 100}}, handled, nil, opt, begin)
-		var said []string
+		var texts []string
 		for _, f := range p.find(&c.l, handled, c.ready, opt, begin.Add(10*time.Second)) {
-			said = append(said, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
+			texts = append(texts, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
-		if got := strings.Join(said, "; "); c.want == "" && got != "" || len(said) > 1 || !strings.HasPrefix(got, c.want) {
-			t.Errorf("%s: %q, want %q", what, said, c.want)
+		if got := strings.Join(texts, "; "); c.want == "" && got != "" || len(texts) > 1 || !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, texts, c.want)
 		}
 	}
 	var p endHistory

@@ -150,7 +150,7 @@ func TestBrowserGetsPage(t *testing.T) {
 	}
 	defer d.Shutdown(t.Context())
 	s := New(&countingQueue{}, d, Options{Version: "v1", MaxBodies: 2})
-	for _, c := range []struct{ method, path, accept, says string }{
+	for _, c := range []struct{ method, path, accept, text string }{
 		{"GET", "/", "text/html,application/xhtml+xml", "<title>Serverless</title>"},
 		{"GET", "/", "*/*", `{"name":"serverlessd","version":"v1"}`},
 		{"GET", "/", "", `{"name":"serverlessd","version":"v1"}`},
@@ -163,7 +163,7 @@ func TestBrowserGetsPage(t *testing.T) {
 		r, w := httptest.NewRequest(c.method, c.path, nil), httptest.NewRecorder()
 		r.Header.Set("Accept", c.accept)
 		s.ServeHTTP(w, r)
-		if !strings.Contains(w.Body.String(), c.says) {
+		if !strings.Contains(w.Body.String(), c.text) {
 			t.Errorf("%s %s for %q: %d %.200s", c.method, c.path, c.accept, w.Code, w.Body)
 		}
 		if html := strings.Contains(c.accept, "html"); html != strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'self'") || c.path == "/" && w.Header().Get("Vary") == "" {

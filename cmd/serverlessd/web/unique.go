@@ -105,22 +105,22 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, added *addRep
 	}
 	added.Count, added.status = 0, http.StatusOK
 	added.IDs = make(idListJSON, 0, len(shared)*idSize+1)
-	how := make([]*string, len(shared))
+	results := make([]*string, len(shared))
 	for i, one := range shared {
 		added.IDs.add(one.ID)
 		if one.Made() {
 			added.Count++
 		}
-		if how[i] = &shared[i].Outcome; one.Outcome == "" {
-			how[i], added.status = nil, http.StatusCreated
+		if results[i] = &shared[i].Outcome; one.Outcome == "" {
+			results[i], added.status = nil, http.StatusCreated
 		}
 	}
 	added.IDs.close()
 	switch {
 	case len(shared) > 1:
-		added.Unique = how
-	case how[0] != nil:
-		added.Unique = *how[0]
+		added.Unique = results
+	case results[0] != nil:
+		added.Unique = *results[0]
 	}
 	if len(shared) == 1 {
 		added.ID = shared[0].ID

@@ -13,8 +13,8 @@ import (
 func TestActionsAreConfirmedAndUndone(t *testing.T) {
 	w, first, ids := startBusyFleet(t)
 	paused := func(target string) bool {
-		_, said := w.callHTTP("GET", "/v1/targets/"+target, "")
-		return strings.Contains(said, `"paused":true`)
+		_, reply := w.callHTTP("GET", "/v1/targets/"+target, "")
+		return strings.Contains(reply, `"paused":true`)
 	}
 	b := w.openPage("")
 	b.WaitForText("is paused, and 60 rows are waiting")
@@ -109,11 +109,11 @@ func TestForeignPageIsRefused(t *testing.T) {
 		{"GET", "/", nil, 404},
 		{"GET", "/", []string{"Accept", "text/html"}, 200},
 	} {
-		if got, said := w.callHTTP(c.method, c.path, "", c.headers...); got != c.want {
-			t.Errorf("%s %s %q: %d %s, want %d", c.method, c.path, c.headers, got, said, c.want)
+		if got, reply := w.callHTTP(c.method, c.path, "", c.headers...); got != c.want {
+			t.Errorf("%s %s %q: %d %s, want %d", c.method, c.path, c.headers, got, reply, c.want)
 		}
 	}
-	if _, said := w.callHTTP("GET", "/v1/targets/mail", ""); strings.Contains(said, `"paused":true`) {
+	if _, reply := w.callHTTP("GET", "/v1/targets/mail", ""); strings.Contains(reply, `"paused":true`) {
 		t.Error("a foreign page has paused a target")
 	}
 }
@@ -136,8 +136,8 @@ func TestPasswordGuardsAPI(t *testing.T) {
 		{local, nil, 200}, {local, []string{"Host", "evil.example"}, 403}, {local, []string{"Origin", "http://evil.example"}, 403}, {local, []string{"Authorization", wrong}, 401},
 		{local, []string{"X-Forwarded-For", "10.0.0.1"}, 401}, {local, []string{"Forwarded", "for=10.0.0.1"}, 401},
 	} {
-		if got, said := c.w.callHTTP("POST", "/v1/targets/x/poke", "", c.headers...); got != c.want {
-			t.Errorf("always_allow_localhost %t, %q: %d %s, want %d", c.w == local, c.headers, got, said, c.want)
+		if got, reply := c.w.callHTTP("POST", "/v1/targets/x/poke", "", c.headers...); got != c.want {
+			t.Errorf("always_allow_localhost %t, %q: %d %s, want %d", c.w == local, c.headers, got, reply, c.want)
 		}
 	}
 	if got, _ := closed.callHTTP("GET", "/metrics", ""); got != 200 {

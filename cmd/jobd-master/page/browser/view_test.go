@@ -201,10 +201,10 @@ func TestHostileTextsAreShownAsText(t *testing.T) {
 		w.waitUntil(id, "done")
 	}
 	b := w.openPage("#/targets")
-	harmless := func(where string) {
+	harmless := func(place string) {
 		t.Helper()
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
-			t.Errorf("%s did harm", where)
+			t.Errorf("%s did harm", place)
 		}
 		b.CheckFits(320)
 	}

@@ -144,10 +144,10 @@ func (w *world) exec(query string, args ...any) {
 var lastID int
 
 // addRow adds a row and returns its id.
-func (w *world) addRow(target, status, does string) int {
+func (w *world) addRow(target, status, run string) int {
 	w.t.Helper()
 	lastID++
-	if err := os.WriteFile(filepath.Join(testDir, fmt.Sprint("row-", lastID)), []byte(does), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(testDir, fmt.Sprint("row-", lastID)), []byte(run), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 	w.exec("INSERT INTO app."+w.table+" (id, target, status, recipient) VALUES (?, ?, ?, ?)", lastID, target, status, fmt.Sprintf("user%d@example.org", lastID))
@@ -179,8 +179,8 @@ func sendRequest(t *testing.T, addr, typ string, data any) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	said, _ := json.Marshal(data)
-	fmt.Fprintf(c, `[0,{"no":1,"type":%q,"data":%s}]`+"\x04", typ, said)
+	body, _ := json.Marshal(data)
+	fmt.Fprintf(c, `[0,{"no":1,"type":%q,"data":%s}]`+"\x04", typ, body)
 	_ = c.SetDeadline(time.Now().Add(pagetest.WaitTimeout))
 	answer, err := bufio.NewReader(c).ReadString(4)
 	if err != nil {

@@ -229,23 +229,23 @@ func TestHostileTextsAreShownAsText(t *testing.T) {
 	worker := ""
 	var ids []string
 	for i, text := range hostile {
-		said, _ := json.Marshal(text)
+		literal, _ := json.Marshal(text)
 		worker = w.worker(text, 1, text)
-		ids = append(ids, w.job(fmt.Sprintf(`{"name":%s,"argument":{%s:%s},"keep_result":true,"max_retry":0}`, said, said, said)))
+		ids = append(ids, w.job(fmt.Sprintf(`{"name":%s,"argument":{%s:%s},"keep_result":true,"max_retry":0}`, literal, literal, literal)))
 		id := w.take(worker, 1)[0]
 		if i%2 == 0 {
-			w.reportDone(worker, id, fmt.Sprintf(`{"type":"success","result":%s}`, said))
+			w.reportDone(worker, id, fmt.Sprintf(`{"type":"success","result":%s}`, literal))
 		} else {
-			w.reportDone(worker, id, fmt.Sprintf(`{"type":"failure","reason":"other","should_retry":false,"message":%s,"error":%s}`, said, said))
+			w.reportDone(worker, id, fmt.Sprintf(`{"type":"failure","reason":"other","should_retry":false,"message":%s,"error":%s}`, literal, literal))
 		}
 		rule, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(text), "op": "eq", "value": text}, "concurrency": 1})
 		w.ask("PUT", "/v1/constraints/"+strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23", "<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "\u202e", "%E2%80%AE").Replace(text), string(rule))
 	}
 	b := w.open("")
-	harmless := func(where string) {
+	harmless := func(place string) {
 		t.Helper()
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
-			t.Errorf("%s did harm", where)
+			t.Errorf("%s did harm", place)
 		}
 		b.CheckFits(320)
 	}

@@ -106,11 +106,11 @@ func (w *world) ask(method, path string, body any, worker ...string) map[string]
 }
 
 // waitUntil repeats a GET request until is returns true for the reply.
-func (w *world) waitUntil(path string, is func(code int, v map[string]any) bool) {
+func (w *world) waitUntil(path string, cond func(code int, v map[string]any) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(pagetest.WaitTimeout); ; time.Sleep(30 * time.Millisecond) {
 		code, v := w.try("GET", path, nil)
-		if is(code, v) {
+		if cond(code, v) {
 			return
 		}
 		if time.Now().After(end) {

@@ -152,11 +152,11 @@ func keyboard(t *testing.T, w *world, ids map[string]string) {
 		b.SendKeys(fmt.Sprint(i + 1))
 		b.WaitUntil(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
 	}
-	find := func(what string) {
+	find := func(label string) {
 		t.Helper()
 		b.SendKeys("/")
 		b.WaitUntil(`document.activeElement.id === 'find'`)
-		b.SendKeys(what)
+		b.SendKeys(label)
 	}
 	find(ids["other"] + "\r")
 	b.WaitForText("18446744073709551615")
@@ -292,17 +292,17 @@ func checkHostileTexts(t *testing.T, w *world, _ map[string]string) {
 		id := w.add("evil", typ, text+"\n", "")[0]
 		w.awaitState("evil", id, []string{"failed", "ok"}[i%2])
 		ids = append(ids, id)
-		said, _ := json.Marshal(text[:min(len(text), 128)])
+		literal, _ := json.Marshal(text[:min(len(text), 128)])
 		name := strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23", "<", "%3C", ">", "%3E", `"`, "%22", " ", "%20", "\u202e", "%E2%80%AE").Replace(text[:min(len(text), 128)])
-		w.ask("PUT", "/evil/schedule/"+name, fmt.Sprintf(`{"cron":"@yearly","job":{"type":"ok","payload":%s},"note":%s}`, said, said))
-		w.ask("PUT", fmt.Sprintf("/evil/handler/add/h%d", i), fmt.Sprintf(`{"lang":"http","body":"http://127.0.0.1:1/","before":%s,"eid":%s}`, said, said))
+		w.ask("PUT", "/evil/schedule/"+name, fmt.Sprintf(`{"cron":"@yearly","job":{"type":"ok","payload":%s},"note":%s}`, literal, literal))
+		w.ask("PUT", fmt.Sprintf("/evil/handler/add/h%d", i), fmt.Sprintf(`{"lang":"http","body":"http://127.0.0.1:1/","before":%s,"eid":%s}`, literal, literal))
 	}
 	w.ask("PUT", "/evil/handler/add/source?lang=sh", ": '"+strings.Join(hostile[:3], "\n")+"'")
 	b := w.open("")
-	check := func(where string) {
+	check := func(place string) {
 		t.Helper()
 		if pagetest.Eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
-			t.Errorf("%s did harm", where)
+			t.Errorf("%s did harm", place)
 		}
 		b.CheckFits(320)
 	}

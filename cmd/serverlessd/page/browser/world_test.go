@@ -111,11 +111,11 @@ func (w *world) ask(method, path, body string) (out map[string]any) {
 }
 
 // waitUntil waits until a condition holds, and fails the test if it does not.
-func (w *world) waitUntil(what string, is func() bool) {
+func (w *world) waitUntil(label string, cond func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(pagetest.WaitTimeout); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(pagetest.WaitTimeout); !cond(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatalf("not in time: %s", what)
+			w.t.Fatalf("not in time: %s", label)
 		}
 	}
 }
