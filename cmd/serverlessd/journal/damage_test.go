@@ -670,11 +670,17 @@ func TestFilesThatAreNoSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Mkdir(filepath.Join(dir, "journal", "lost+found"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if files, err = Directory(dir); err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
 	j = open(t, files, func(o *Options) { o.Log = zerolog.New(&log) })
+	if strings.Contains(log.String(), "lost+found") {
+		t.Errorf("it names the file system's own directory: %s", log.String())
+	}
 	add(t, j, batch("a-x", "two"))
 	equal(t, "lines", text(readRest(t, j)), "a-x:one a-x:two")
 	for _, name := range strange {

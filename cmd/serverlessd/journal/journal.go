@@ -164,7 +164,7 @@ func (j *Journal) load() error {
 	slices.Sort(names)
 	j.countAsideJobs(names)
 	for _, name := range names {
-		if strings.HasSuffix(name, badSuffix) {
+		if strings.HasSuffix(name, badSuffix) || name == "lost+found/" { // a file system of its own has this directory
 			continue
 		}
 		id, ok := strings.CutSuffix(name, segmentSuffix)
