@@ -66,7 +66,7 @@ func (b *testBed) submit(change func(*broker.Submission)) []byte {
 // Fewer than one allocation in a hundred cycles is allowed, because a structure may still grow
 // once.
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	many := func(b *testBed) func(*broker.Submission) {
+	manyGroups := func(b *testBed) func(*broker.Submission) {
 		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }
 	}
 	backlog := func(b *testBed, change func(*broker.Submission)) {
@@ -98,9 +98,9 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 			}
 		}},
 		{"distinct priorities", func(b *testBed) func() {
-			backlog(b, many(b))
+			backlog(b, manyGroups(b))
 			b.join(0)
-			prio := many(b)
+			prio := manyGroups(b)
 			return func() {
 				b.submit(prio)
 				b.core.Respond(b.now, b.worker, nil, b.body, false)
@@ -157,12 +157,12 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newTestBed(t)
 			cycle := c.make(b)
-			rounds, warm := 20_000, 100_000
+			rounds, warmRounds := 20_000, 100_000
 			if broker.InvariantsEnabled {
-				rounds, warm = 50, 50
+				rounds, warmRounds = 50, 50
 			}
 			// Warm up, so that each segment of the index has reached its largest size.
-			for range warm {
+			for range warmRounds {
 				cycle()
 			}
 			before := b.core.Totals()

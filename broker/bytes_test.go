@@ -222,8 +222,8 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 	for n := range limit {
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1, Retries: 1000, NoAck: true})
 	}
-	slow := b.AddWorker()
-	b.Join(0, slow, &JoinRequest{Type: []byte("echo")})
+	slowWorker := b.AddWorker()
+	b.Join(0, slowWorker, &JoinRequest{Type: []byte("echo")})
 	closed := map[Peer]bool{}
 	for now := int64(1); now <= 50; now++ {
 		w := b.AddWorker()
@@ -242,8 +242,8 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 			t.Fatalf("%d runs are overdue", b.overdueRuns)
 		}
 	}
-	if len(closed) < 40 || closed[slow] {
-		t.Errorf("%d workers were closed, the slow one among them: %v", len(closed), closed[slow])
+	if len(closed) < 40 || closed[slowWorker] {
+		t.Errorf("%d workers were closed, the slow one among them: %v", len(closed), closed[slowWorker])
 	}
 }
 

@@ -142,10 +142,10 @@ func BenchmarkReportIdle(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				c.ReportIdle()
-				notified := 0
-				c.EachIdleChange(func(*broker.IdleChange) { notified++ })
-				if notified != 1 {
-					b.Fatalf("told of %d types", notified)
+				notices := 0
+				c.EachIdleChange(func(*broker.IdleChange) { notices++ })
+				if notices != 1 {
+					b.Fatalf("told of %d types", notices)
 				}
 			}
 		})

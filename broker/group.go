@@ -162,8 +162,8 @@ func (b *Broker) findGroup(name []byte) *group {
 }
 
 // tooManyGroups returns a reason with Why set if a job in these groups would exceed MaxGroups.
-// leaving (nil for none) is the set of groups that the job leaves.
-func (b *Broker) tooManyGroups(names [][]byte, leaving *groupSet) (reason Reason) {
+// leavingSet (nil for none) is the set of groups that the job leaves.
+func (b *Broker) tooManyGroups(names [][]byte, leavingSet *groupSet) (reason Reason) {
 	limit := b.cfg.MaxGroups
 	if limit <= 0 || len(names) == 0 {
 		return reason
@@ -175,7 +175,7 @@ func (b *Broker) tooManyGroups(names [][]byte, leaving *groupSet) (reason Reason
 		}
 	}
 	if n > limit {
-		for _, g := range leaving.allGroups() {
+		for _, g := range leavingSet.allGroups() {
 			kept := slices.ContainsFunc(names, func(name []byte) bool { return bytes.Equal(name, g.name) })
 			if !kept && g.waiting+g.running == 1 && g.ratesResetAt() <= b.now {
 				n--

@@ -21,16 +21,16 @@ func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("t"), Body: []byte("1"), NoAck: true,
 			Groups: [][]byte{fmt.Appendf(nil, "user-%d", i), []byte("license")}})
 	}
-	examined := 0
+	examinedQueues := 0
 	for i := range n - 1 {
 		effects := b.Respond(0, w, fmt.Appendf(nil, "j%d", i), []byte("1"), false)
-		if last := effects[len(effects)-1]; last.Op != OpJob || string(last.ID) != fmt.Sprintf("j%d", i+1) {
-			t.Fatalf("after job %d: %+v", i, last)
+		if lastEffect := effects[len(effects)-1]; lastEffect.Op != OpJob || string(lastEffect.ID) != fmt.Sprintf("j%d", i+1) {
+			t.Fatalf("after job %d: %+v", i, lastEffect)
 		}
-		examined = max(examined, b.examinedCount)
+		examinedQueues = max(examinedQueues, b.examinedCount)
 	}
-	if examined > 4 {
-		t.Errorf("one answer examined %d entries", examined)
+	if examinedQueues > 4 {
+		t.Errorf("one answer examined %d entries", examinedQueues)
 	}
 	// A rule that is set while all jobs wait: the core finds out in slices which of them the rule
 	// holds back.
@@ -52,8 +52,8 @@ func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 			t.Fatalf("%d entries examined in one tick, %d ticks", b.examinedCount, ticks)
 		}
 	}
-	if explained, _ := b.Explain(0, []byte("free")); explained.State != "running" {
-		t.Errorf("the job that may run: %+v (handed out in a tick: %v, %d ticks)", explained, handed, ticks)
+	if info, _ := b.Explain(0, []byte("free")); info.State != "running" {
+		t.Errorf("the job that may run: %+v (handed out in a tick: %v, %d ticks)", info, handed, ticks)
 	}
 }
 

@@ -6,10 +6,10 @@ import (
 )
 
 // SetRule sets one rule, and reports whether there was none for the pattern before.
-func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (effects []Effect, created bool, bad *BadSetting) {
+func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (effects []Effect, created bool, refusal *BadSetting) {
 	created = b.rules[string(pattern)] == nil
-	effects, bad = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
-	return effects, created && bad == nil, bad
+	effects, refusal = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
+	return effects, created && refusal == nil, refusal
 }
 
 // DropRule removes one rule, and reports whether there was one.

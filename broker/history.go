@@ -102,7 +102,7 @@ func (b *Broker) addRecord(h *holding, rec uint32, j *job, broker string, reason
 	for _, g := range groups {
 		n += 2 + len(g.name)
 	}
-	stored, text := b.history.Add(n)
+	record, text := b.history.Add(n)
 	text = text[copy(text, id):]
 	text = text[copy(text, name):]
 	if len(text) > 0 {
@@ -122,7 +122,7 @@ func (b *Broker) addRecord(h *holding, rec uint32, j *job, broker string, reason
 	entry.submittedAt, entry.endedAt, entry.job, entry.arrival, entry.attempts = j.submittedAt, b.now, rec, j.arrival, b.attempts(j)
 	entry.idLen, entry.typeLen, entry.brokerLen, entry.groupCount = uint16(len(id)), uint16(len(name)), uint16(len(broker)), uint8(len(groups))
 	entry.why, entry.limit, entry.bodySize = reason.Why, reason.Limit, uint32(len(b.body(rec, j)))
-	*stored = entry
+	*record = entry
 }
 
 // recordEnd records the end of job j. answer is the length of its answer.
@@ -354,13 +354,13 @@ type JobLosses struct {
 
 // Losses returns the jobs that lost at least minWorkers workers within the given time before
 // now, as far as their runs are remembered.
-func (b *Broker) Losses(now int64, within time.Duration, minWorkers int) (losses []JobLosses) {
+func (b *Broker) Losses(now int64, span time.Duration, minWorkers int) (losses []JobLosses) {
 	b.now = max(b.now, now)
 	type jobKey struct{ job, arrival uint32 }
 	count := map[jobKey]int{}
 	for pos, n := b.lastLostPos, 0; n < maxLosses; n++ {
 		entry, _, _ := b.history.At(pos)
-		if entry == nil || b.Since(entry.endedAt) > within {
+		if entry == nil || b.Since(entry.endedAt) > span {
 			break
 		}
 		count[jobKey{entry.job, entry.arrival}]++

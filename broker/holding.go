@@ -274,8 +274,8 @@ func (b *Broker) unlistHolding(h *holding) {
 		return
 	}
 	n := len(s.holdings) - 1
-	moved := s.holdings[n]
-	s.holdings[h.index], moved.index = moved, h.index
+	lastHolding := s.holdings[n]
+	s.holdings[h.index], lastHolding.index = lastHolding, h.index
 	s.holdings[n] = nil
 	s.holdings = s.holdings[:n]
 	if s.lastHolding == h {
@@ -297,21 +297,21 @@ func (b *Broker) orphan(h *holding) {
 	case h.isKept:
 		return
 	}
-	jt, waiting := h.jobType, h.queuedJobs+h.delayedJobs
+	jt, waitingJobs := h.jobType, h.queuedJobs+h.delayedJobs
 	for _, l := range [...]*Ledger{&jt.Ledger, &b.totals} {
 		l.Queued -= uint64(h.queuedJobs)
 		l.Delayed -= uint64(h.delayedJobs)
-		l.Discarded += uint64(waiting)
+		l.Discarded += uint64(waitingJobs)
 	}
-	b.countJobs(h.queue.groupSet, -waiting, 0)
-	b.countQueueJobs(h.queue, -waiting)
+	b.countJobs(h.queue.groupSet, -waitingJobs, 0)
+	b.countQueueJobs(h.queue, -waitingJobs)
 	jt.bytes -= h.bytes - h.runBytes
 	b.bytes -= h.bytes - h.runBytes
 	h.bytes = h.runBytes
 	h.isDead = true
 	h.origin = sub.id
-	b.unsweptJobs += waiting
-	if waiting > 0 {
+	b.unsweptJobs += waitingJobs
+	if waitingJobs > 0 {
 		b.cleanups.add(sweepChore{h})
 	}
 	if h.runs.n > 0 {

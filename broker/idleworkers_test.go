@@ -6,14 +6,14 @@ import "testing"
 // the type or not.
 func TestIdleWorkerCountIncludesPatterns(t *testing.T) {
 	b := New(Config{MaxTypes: 100, MaxPairs: 1000})
-	one, many := b.AddWorker(), b.AddWorker()
-	b.Join(0, one, &JoinRequest{Type: []byte("a-b"), Prefetch: 1})
-	b.Join(0, many, &JoinRequest{Types: [][]byte{[]byte("a-*")}, Except: [][]byte{[]byte("a-c")}, Prefetch: 1})
-	expect := func(when string, want map[string]int) {
+	plainWorker, patternWorker := b.AddWorker(), b.AddWorker()
+	b.Join(0, plainWorker, &JoinRequest{Type: []byte("a-b"), Prefetch: 1})
+	b.Join(0, patternWorker, &JoinRequest{Types: [][]byte{[]byte("a-*")}, Except: [][]byte{[]byte("a-c")}, Prefetch: 1})
+	expect := func(moment string, want map[string]int) {
 		t.Helper()
 		for name, n := range want {
 			if got := b.IdleWorkerCount([]byte(name)); got != n {
-				t.Errorf("%s: %d idle workers for %s, want %d", when, got, name, n)
+				t.Errorf("%s: %d idle workers for %s, want %d", moment, got, name, n)
 			}
 		}
 	}

@@ -18,10 +18,10 @@ const (
 )
 
 // appendTo appends a job to a list, removeFrom takes it out.
-func (b *Broker) appendTo(l *jobList, which int, rec uint32, j *job) {
-	j.links[which] = listLink{prev: l.tail}
+func (b *Broker) appendTo(l *jobList, listNumber int, rec uint32, j *job) {
+	j.links[listNumber] = listLink{prev: l.tail}
 	if l.tail != 0 {
-		b.jobs.Get(l.tail).links[which].next = rec
+		b.jobs.Get(l.tail).links[listNumber].next = rec
 	} else {
 		l.head = rec
 	}
@@ -29,18 +29,18 @@ func (b *Broker) appendTo(l *jobList, which int, rec uint32, j *job) {
 	l.n++
 }
 
-func (b *Broker) removeFrom(l *jobList, which int, j *job) {
-	link := j.links[which]
+func (b *Broker) removeFrom(l *jobList, listNumber int, j *job) {
+	link := j.links[listNumber]
 	if link.prev != 0 {
-		b.jobs.Get(link.prev).links[which].next = link.next
+		b.jobs.Get(link.prev).links[listNumber].next = link.next
 	} else {
 		l.head = link.next
 	}
 	if link.next != 0 {
-		b.jobs.Get(link.next).links[which].prev = link.prev
+		b.jobs.Get(link.next).links[listNumber].prev = link.prev
 	} else {
 		l.tail = link.prev
 	}
-	j.links[which] = listLink{}
+	j.links[listNumber] = listLink{}
 	l.n--
 }

@@ -50,7 +50,7 @@ func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
 
 // RunCount returns how many jobs are out on a worker and how many of them are overdue. A worker with
 // an overdue job gets no more jobs.
-func (b *Broker) RunCount(p Peer) (out, overdue int) {
+func (b *Broker) RunCount(p Peer) (runs, overdueRuns int) {
 	if w := b.worker(p); w != nil {
 		return w.runs.n, w.overdueRuns
 	}
@@ -313,8 +313,8 @@ func (b *Broker) idleWorkerCount(jt *jobType) int {
 
 // TypeMatcher returns a function that reports whether a worker that joins with these names and
 // patterns serves a type.
-func TypeMatcher(types, except [][]byte) func(typ []byte) bool {
-	key, _ := (&JoinRequest{Types: types, Except: except}).key()
+func TypeMatcher(types, exceptTypes [][]byte) func(typ []byte) bool {
+	key, _ := (&JoinRequest{Types: types, Except: exceptTypes}).key()
 	return newTypeSet(key, nil).serves
 }
 

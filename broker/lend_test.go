@@ -106,8 +106,8 @@ func TestLostLenderCannotChangeRun(t *testing.T) {
 	if fx := b.MarkUnwanted(4, home, run, true); len(fx) > 0 {
 		t.Errorf("after its lender is gone, a run that it no longer wants causes %q", summary(fx))
 	}
-	if out, overdue := b.RunCount(w); out != 1 || overdue != 0 {
-		t.Errorf("%d runs are out, %d overdue", out, overdue)
+	if runs, overdueRuns := b.RunCount(w); runs != 1 || overdueRuns != 0 {
+		t.Errorf("%d runs are out, %d overdue", runs, overdueRuns)
 	}
 }
 

@@ -29,17 +29,17 @@ func BenchmarkLimited(b *testing.B) {
 	of := func(format string, n int) func(int) string {
 		return func(i int) string { return fmt.Sprintf(format, i%n) }
 	}
-	one := func(name string) func(int) string { return func(int) string { return name } }
+	constantName := func(name string) func(int) string { return func(int) string { return name } }
 	for _, c := range []world{
-		{"one group in 10000 fair types", true, "licence", 1, 10_000, of("type-%d", 10_000), one("licence")},
-		{"one group in 100000 fair types", true, "licence", 1, 100_000, of("type-%d", 100_000), one("licence")},
-		{"one group in 100000 types", false, "licence", 1, 100_000, of("type-%d", 100_000), one("licence")},
-		{"100000 tenants and one licence", true, "licence", 1, 100_000, one("type"), of("tenant-%d licence", 100_000)},
-		{"one tenant and 20000 hosts", true, "host-*", 5, 20_000, one("type"), of("tenant host-%d", 20_000)},
-		{"10 tenants and 100000 hosts", true, "host-*", 1, 100_000, one("type"), func(i int) string {
+		{"one group in 10000 fair types", true, "licence", 1, 10_000, of("type-%d", 10_000), constantName("licence")},
+		{"one group in 100000 fair types", true, "licence", 1, 100_000, of("type-%d", 100_000), constantName("licence")},
+		{"one group in 100000 types", false, "licence", 1, 100_000, of("type-%d", 100_000), constantName("licence")},
+		{"100000 tenants and one licence", true, "licence", 1, 100_000, constantName("type"), of("tenant-%d licence", 100_000)},
+		{"one tenant and 20000 hosts", true, "host-*", 5, 20_000, constantName("type"), of("tenant host-%d", 20_000)},
+		{"10 tenants and 100000 hosts", true, "host-*", 1, 100_000, constantName("type"), func(i int) string {
 			return fmt.Sprintf("tenant-%d host-%d", i%10, i%100_000)
 		}},
-		{"one tenant and 20000 groups that hold all", true, "host-*", 0, 20_000, one("type"), func(i int) string {
+		{"one tenant and 20000 groups that hold all", true, "host-*", 0, 20_000, constantName("type"), func(i int) string {
 			if i >= 20_000 && i%2 == 0 {
 				return "tenant"
 			}
@@ -141,26 +141,26 @@ func BenchmarkHeld(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			const block = 1000
-			empty, loaded := newHeldJobsCore(b), newHeldJobsCore(b)
+			emptyCore, loadedCore := newHeldJobsCore(b), newHeldJobsCore(b)
 			for range c.jobs {
-				loaded.submit(c.typ, c.groups)
+				loadedCore.submit(c.typ, c.groups)
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := 0; n < b.N; n += block {
 				// The order alternates, because the second of a pair finds the caches in a
 				// different state.
-				first, second := empty, loaded
+				first, second := emptyCore, loadedCore
 				if n/block%2 > 0 {
-					first, second = loaded, empty
+					first, second = loadedCore, emptyCore
 				}
 				first.runCycles(block)
 				second.runCycles(block)
 			}
 			b.StopTimer()
-			runs := float64(loaded.core.Totals().Answered)
-			b.ReportMetric(float64(loaded.elapsed)/runs, "cpu-ns/cycle")
-			b.ReportMetric(float64(loaded.elapsed)/float64(empty.elapsed), "times-without")
+			runs := float64(loadedCore.core.Totals().Answered)
+			b.ReportMetric(float64(loadedCore.elapsed)/runs, "cpu-ns/cycle")
+			b.ReportMetric(float64(loadedCore.elapsed)/float64(emptyCore.elapsed), "times-without")
 		})
 	}
 }

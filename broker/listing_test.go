@@ -183,12 +183,12 @@ func TestListingShowsEachJobOnce(t *testing.T) {
 	for round := range rounds {
 		q := x.randomFilter()
 		q.MinAge = min(q.MinAge, time.Duration(x.now)) // a job that is old enough stays old enough
-		expected := x.matching(q)
-		seen := map[string]int{}
+		wantIDs := x.matching(q)
+		seenCounts := map[string]int{}
 		for from := 0; from >= 0; {
 			matching := x.matching(q)
 			from = x.core.Jobs(x.now, from, 1+x.rng.IntN(5), q, func(j *broker.JobInfo) {
-				if seen[string(j.ID)]++; !matching[string(j.ID)] {
+				if seenCounts[string(j.ID)]++; !matching[string(j.ID)] {
 					t.Fatalf("seed %d, round %d: %s %s is listed for %+v", seed, round, j.State, j.ID, q)
 				}
 			})
@@ -196,15 +196,15 @@ func TestListingShowsEachJobOnce(t *testing.T) {
 				x.change()
 			}
 			matching = x.matching(q)
-			for id := range expected {
+			for id := range wantIDs {
 				if !matching[id] {
-					delete(expected, id)
+					delete(wantIDs, id)
 				}
 			}
 		}
-		for id := range expected {
-			if seen[id] != 1 {
-				t.Fatalf("seed %d, round %d: %s is listed %d times for %+v", seed, round, id, seen[id], q)
+		for id := range wantIDs {
+			if seenCounts[id] != 1 {
+				t.Fatalf("seed %d, round %d: %s is listed %d times for %+v", seed, round, id, seenCounts[id], q)
 			}
 			listedOnce++
 		}

@@ -31,19 +31,19 @@ func BenchmarkGroups(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
-			var longest, locked time.Duration
+			var longestHold, lockedTime time.Duration
 			for range b.N {
 				l := c.look
 				for more := true; more; {
 					begin := time.Now()
 					more = core.LookGroups(&l)
-					took := time.Since(begin)
-					longest, locked = max(longest, took), locked+took
+					holdTime := time.Since(begin)
+					longestHold, lockedTime = max(longestHold, holdTime), lockedTime+holdTime
 				}
 				l.Infos(c.of)
 			}
-			b.ReportMetric(float64(longest.Microseconds()), "longest-µs")
-			b.ReportMetric(float64(locked.Microseconds())/float64(b.N), "locked-µs/op")
+			b.ReportMetric(float64(longestHold.Microseconds()), "longest-µs")
+			b.ReportMetric(float64(lockedTime.Microseconds())/float64(b.N), "locked-µs/op")
 		})
 	}
 }

@@ -112,8 +112,8 @@ func TestQueuePositionIsCountedInPieces(t *testing.T) {
 				})
 			}
 			var p broker.QueuePosition
-			last, pieces := fmt.Append(nil, n-1), 1
-			for ; core.QueuePosition(last, &p); pieces++ {
+			lastID, pieces := fmt.Append(nil, n-1), 1
+			for ; core.QueuePosition(lastID, &p); pieces++ {
 				for i := 0; pieces == 1 && i < c.endedJobs; i++ {
 					core.Cancel(int64(n), s, fmt.Append(nil, i))
 				}

@@ -44,14 +44,14 @@ func (b *Broker) evictStalled() {
 		return
 	}
 	const candidates = 64
-	worst := b.stalledWorkers.First()
-	for w, n := worst.stalledLink.Next(), 1; w != nil && n < candidates; w, n = w.stalledLink.Next(), n+1 {
-		if w.overdueRuns > worst.overdueRuns {
-			worst = w
+	victim := b.stalledWorkers.First()
+	for w, n := victim.stalledLink.Next(), 1; w != nil && n < candidates; w, n = w.stalledLink.Next(), n+1 {
+		if w.overdueRuns > victim.overdueRuns {
+			victim = w
 		}
 	}
-	p := worst.id
-	b.refuse(p, Overloaded, nil, Reason{Why: WhyTooManyOverdue, Have: int64(worst.overdueRuns), Overdue: int32(b.overdueRuns)})
+	p := victim.id
+	b.refuse(p, Overloaded, nil, Reason{Why: WhyTooManyOverdue, Have: int64(victim.overdueRuns), Overdue: int32(b.overdueRuns)})
 	b.removePeer(p, "")
 	b.effect(OpClose, p, nil)
 }

@@ -9,7 +9,7 @@ import (
 // TestOverdueRunBlocksWorker: whatever happens, a worker with an overdue run is handed no job
 // before it has answered that run.
 func TestOverdueRunBlocksWorker(t *testing.T) {
-	one := func(prefetch int) *JoinRequest { return &JoinRequest{Type: []byte("t"), Prefetch: prefetch} }
+	joinRequest := func(prefetch int) *JoinRequest { return &JoinRequest{Type: []byte("t"), Prefetch: prefetch} }
 	for _, prefetch := range []int{0, 1, 3} {
 		for _, cancelled := range []bool{false, true} {
 			t.Run(fmt.Sprintf("prefetch=%d,cancelled=%v", prefetch, cancelled), func(t *testing.T) {
@@ -18,7 +18,7 @@ func TestOverdueRunBlocksWorker(t *testing.T) {
 				submit := func(id, typ string, timeout time.Duration) {
 					b.Submit(0, sub, &Submission{ID: []byte(id), Type: []byte(typ), Body: []byte("1"), Retries: -1, Timeout: timeout})
 				}
-				b.Join(0, w, one(prefetch))
+				b.Join(0, w, joinRequest(prefetch))
 				submit("late", "t", time.Second)
 				if prefetch > 1 {
 					submit("beside", "t", 0)
@@ -36,8 +36,8 @@ func TestOverdueRunBlocksWorker(t *testing.T) {
 					}
 				}
 				jobs("the timeout", b.Tick(now))
-				if _, overdue := b.RunCount(w); overdue != 1 {
-					t.Fatalf("%d runs are overdue", overdue)
+				if _, overdueRuns := b.RunCount(w); overdueRuns != 1 {
+					t.Fatalf("%d runs are overdue", overdueRuns)
 				}
 				for _, typ := range []string{"t", "u"} {
 					submit("next-"+typ, typ, 0)
@@ -45,7 +45,7 @@ func TestOverdueRunBlocksWorker(t *testing.T) {
 				if prefetch > 1 {
 					jobs("a release beside it", b.Release(now, w, &ReleaseRequest{ID: []byte("beside")}))
 				}
-				jobs("a join", b.Join(now, w, one(prefetch)))
+				jobs("a join", b.Join(now, w, joinRequest(prefetch)))
 				jobs("another type", b.Join(now, w, &JoinRequest{Type: []byte("u"), Prefetch: prefetch}))
 				jobs("several types", b.Join(now, w, &JoinRequest{Types: [][]byte{[]byte("*")}, Prefetch: max(prefetch, 1) + 5}))
 				jobs("leave", b.Leave(now, w))

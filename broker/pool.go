@@ -108,9 +108,9 @@ func (s *typeSet) serves(name []byte) bool {
 func (r *JoinRequest) key() (text string, size int64) {
 	var key []byte
 	for _, list := range [][][]byte{r.Types, r.Except} {
-		sorted := slices.Clone(list)
-		slices.SortFunc(sorted, bytes.Compare)
-		for _, name := range slices.CompactFunc(sorted, bytes.Equal) {
+		names := slices.Clone(list)
+		slices.SortFunc(names, bytes.Compare)
+		for _, name := range slices.CompactFunc(names, bytes.Equal) {
 			key = binary.AppendUvarint(key, uint64(len(name)))
 			key = append(key, name...)
 			if size += nameSize; bytes.IndexByte(name, '*') >= 0 {
@@ -157,14 +157,14 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 		g.next++
 		return 1, false
 	}
-	left := choreSteps
-	if tried, serves := g.tryPatterns(p.typeSet, jt.name, &left); tried {
+	visitsLeft := choreSteps
+	if tried, serves := g.tryPatterns(p.typeSet, jt.name, &visitsLeft); tried {
 		if serves {
 			b.pairUp(jt, p, false)
 		}
 		g.next, g.nextPattern, g.hasMatched = g.next+1, 0, false
 	}
-	return 1 + choreSteps - left, false
+	return 1 + choreSteps - visitsLeft, false
 }
 
 // tryPatterns tries patterns of s on a type's name, as many as fit in one step.

@@ -27,14 +27,14 @@ type twinJob struct {
 
 // twinWorker is a worker as the twin knows it.
 type twinWorker struct {
-	peer   Peer
-	serves func(typ string) bool
-	line   int    // orders idle workers by when they became idle; 0 while the worker works
-	job    string // the type of its job, "" for none
+	peer       Peer
+	servesType func(typ string) bool
+	line       int    // orders idle workers by when they became idle; 0 while the worker works
+	job        string // the type of its job, "" for none
 }
 
 // handOut hands out what it can, and returns which worker got which job.
-func (x *poolTwin) handOut() (given []string) {
+func (x *poolTwin) handOut() (handOuts []string) {
 	for {
 		best, to := -1, -1
 		for i, j := range x.jobs {
@@ -43,7 +43,7 @@ func (x *poolTwin) handOut() (given []string) {
 			}
 			idlest := -1
 			for n, w := range x.workers {
-				if w.line > 0 && w.serves(j.typ) && (idlest < 0 || w.line < x.workers[idlest].line) {
+				if w.line > 0 && w.servesType(j.typ) && (idlest < 0 || w.line < x.workers[idlest].line) {
 					idlest = n
 				}
 			}
@@ -52,10 +52,10 @@ func (x *poolTwin) handOut() (given []string) {
 			}
 		}
 		if best < 0 {
-			return given
+			return handOuts
 		}
 		w := &x.workers[to]
-		given = append(given, fmt.Sprintf("%d gets %s", w.peer, x.jobs[best].id))
+		handOuts = append(handOuts, fmt.Sprintf("%d gets %s", w.peer, x.jobs[best].id))
 		w.line, w.job = 0, x.jobs[best].typ
 		x.jobs = slices.Delete(x.jobs, best, best+1)
 	}
@@ -102,22 +102,22 @@ func TestPoolsAgainstTwin(t *testing.T) {
 				w := &x.workers[n]
 				list := lists[r.IntN(len(lists))]
 				name = fmt.Sprintf("join %d %s", w.peer, list)
-				q, like, unlike := JoinRequest{}, []wire.Pattern{}, []wire.Pattern{}
+				q, included, excluded := JoinRequest{}, []wire.Pattern{}, []wire.Pattern{}
 				for _, f := range strings.Fields(list) {
 					if f[0] == '-' || len(q.Except) > 0 {
 						name := []byte(strings.TrimPrefix(f, "-"))
-						q.Except, unlike = append(q.Except, name), append(unlike, wire.NewPattern(name))
+						q.Except, excluded = append(q.Except, name), append(excluded, wire.NewPattern(name))
 					} else {
-						q.Types, like = append(q.Types, []byte(f)), append(like, wire.NewPattern([]byte(f)))
+						q.Types, included = append(q.Types, []byte(f)), append(included, wire.NewPattern([]byte(f)))
 					}
 				}
-				if len(q.Types) == 1 && like[0].IsPlain() && r.IntN(2) == 0 {
+				if len(q.Types) == 1 && included[0].IsPlain() && r.IntN(2) == 0 {
 					q.Type, q.Types = q.Types[0], nil
 				}
 				effects = b.Join(0, w.peer, &q)
-				w.serves = func(typ string) bool {
-					fits := func(p wire.Pattern) bool { return p.Matches(typ) }
-					return slices.ContainsFunc(like, fits) && !slices.ContainsFunc(unlike, fits)
+				w.servesType = func(typ string) bool {
+					matches := func(p wire.Pattern) bool { return p.Matches(typ) }
+					return slices.ContainsFunc(included, matches) && !slices.ContainsFunc(excluded, matches)
 				}
 				if w.job == "" {
 					x.line++
@@ -156,9 +156,9 @@ func TestManyPatternsStayCheap(t *testing.T) {
 	types := scaleDown(10_000, 300)
 	b := New(Config{MaxUnusedTypes: types})
 	s, w := b.AddSubmitter(), b.AddWorker()
-	long := strings.Repeat("x", 1000)
+	longName := strings.Repeat("x", 1000)
 	for n := range types {
-		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "%s%d", long, n), Body: []byte("1"), NoAck: true})
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "%s%d", longName, n), Body: []byte("1"), NoAck: true})
 	}
 	q := JoinRequest{Prefetch: types}
 	for n := range 1000 {

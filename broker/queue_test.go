@@ -143,13 +143,13 @@ func TestQueueIsFIFO(t *testing.T) {
 	for i := range 5000 {
 		x.push(int64(i%3), 0)
 	}
-	var last queuedJob
+	var lastJob queuedJob
 	for i := range 5000 {
 		e := x.b.jobs.Get(x.b.bestKey(x.queue).Ref)
-		if got := (queuedJob{priority: x.b.priority(e), seq: uint64(e.arrival)}); i > 0 && (got.priority > last.priority || got.priority == last.priority && got.seq < last.seq) {
-			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
+		if got := (queuedJob{priority: x.b.priority(e), seq: uint64(e.arrival)}); i > 0 && (got.priority > lastJob.priority || got.priority == lastJob.priority && got.seq < lastJob.seq) {
+			t.Fatalf("job %d, %+v, comes after %+v", i, got, lastJob)
 		}
-		last = x.pullJob(0)
+		lastJob = x.pullJob(0)
 	}
 	if x.spilledCount > 0 {
 		t.Errorf("%d jobs in order were spilled", x.spilledCount)

@@ -32,15 +32,15 @@ func (b *Broker) QueuePosition(id []byte, place *QueuePosition) (more bool) {
 	if j.state != stateQueued && j.state != stateSpilled {
 		return false
 	}
-	own := b.holdingOf(j).queue
+	ownQueue := b.holdingOf(j).queue
 	key := j.orderKey(rec, b.priority(j))
-	held := own.shutGroup()
-	place.isUncertain = place.isUncertain || held != nil
+	ownShutGroup := ownQueue.shutGroup()
+	place.isUncertain = place.isUncertain || ownShutGroup != nil
 	for n := 0; n < lookVisits && place.next < len(b.queues.All()); n++ {
 		q := b.queues.All()[place.next]
-		if q != nil && q.jobType == own.jobType && q.readyJobs > 0 && b.comesBefore(q, &key, own, held, place) {
+		if q != nil && q.jobType == ownQueue.jobType && q.readyJobs > 0 && b.comesBefore(q, &key, ownQueue, ownShutGroup, place) {
 			limit := key
-			if q.tenant != own.tenant {
+			if q.tenant != ownQueue.tenant {
 				limit = container.Entry{A: key.A}
 			}
 			before := place.Ahead
@@ -58,12 +58,12 @@ func (b *Broker) QueuePosition(id []byte, place *QueuePosition) (more bool) {
 	return place.next < len(b.queues.All())
 }
 
-// comesBefore reports whether jobs of q come before the job with this key in queue own. held is the
-// group that holds own back, or nil.
-func (b *Broker) comesBefore(q *queue, key *container.Entry, own *queue, held *group, place *QueuePosition) bool {
+// comesBefore reports whether jobs of q come before the job with this key in ownQueue.
+// ownShutGroup is the group that holds ownQueue back, or nil.
+func (b *Broker) comesBefore(q *queue, key *container.Entry, ownQueue *queue, ownShutGroup *group, place *QueuePosition) bool {
 	best := b.bestKey(q)
-	otherTurn := q.tenant != own.tenant && best.A <= key.A
-	if holder := q.shutGroup(); holder != nil && holder != held && (otherTurn || best.Before(key)) {
+	otherTurn := q.tenant != ownQueue.tenant && best.A <= key.A
+	if holder := q.shutGroup(); holder != nil && holder != ownShutGroup && (otherTurn || best.Before(key)) {
 		place.isUncertain = true
 		return false
 	}
@@ -133,6 +133,6 @@ func (b *Broker) lastCountedJob(place *QueuePosition) (*job, bool) {
 	if !b.jobs.Has(place.lastCountedKey.Ref) {
 		return nil, false
 	}
-	counted := b.jobs.Get(place.lastCountedKey.Ref)
-	return counted, counted.state == stateQueued && int(b.holdingOf(counted).queue.number) == place.next && counted.orderKey(place.lastCountedKey.Ref, b.priority(counted)) == place.lastCountedKey
+	j := b.jobs.Get(place.lastCountedKey.Ref)
+	return j, j.state == stateQueued && int(b.holdingOf(j).queue.number) == place.next && j.orderKey(place.lastCountedKey.Ref, b.priority(j)) == place.lastCountedKey
 }

@@ -51,12 +51,12 @@ func (s *rateLimitedCore) noteEffects(effects []Effect) (n int) {
 }
 
 // release releases the first n jobs that are out, and returns how many other jobs started.
-func (s *rateLimitedCore) release(now int64, n int) (started int) {
+func (s *rateLimitedCore) release(now int64, n int) (starts int) {
 	for _, id := range append([]string(nil), s.out[:n]...) {
 		s.out = s.out[1:]
-		started += s.noteEffects(s.Release(now, s.worker, &ReleaseRequest{ID: []byte(id), Delay: time.Hour}))
+		starts += s.noteEffects(s.Release(now, s.worker, &ReleaseRequest{ID: []byte(id), Delay: time.Hour}))
 	}
-	return started
+	return starts
 }
 
 // TestReleasesKeepToRate: if a job is released late, time has already refilled its token; if

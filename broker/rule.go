@@ -169,14 +169,14 @@ func (b *Broker) applyRules(g *group) {
 // bucketAfter returns the bucket after a rule has changed. Without a rate before or after the
 // change, it is a new bucket.
 func (b *Broker) bucketAfter(old *limit, new *rule) bucket {
-	switch was := old.rule; {
-	case new.Rate == 0 || was.Rate == 0:
+	switch oldRule := old.rule; {
+	case new.Rate == 0 || oldRule.Rate == 0:
 		return bucket{rateSetAt: b.now}
-	case was.Rate == new.Rate && was.Burst == new.Burst:
+	case oldRule.Rate == new.Rate && oldRule.Burst == new.Burst:
 		return old.bucket
 	default:
-		used := float64(old.used(b.now)) / float64(was.step)
-		tokens := min(new.burst(), was.burst()-used)
+		usedTokens := float64(old.used(b.now)) / float64(oldRule.step)
+		tokens := min(new.burst(), oldRule.burst()-usedTokens)
 		return bucket{rateSetAt: b.now, fullAt: b.now + int64(min((new.burst()-tokens)*float64(new.step), 4e18))}
 	}
 }

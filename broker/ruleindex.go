@@ -35,8 +35,8 @@ func (ix *ruleIndex) add(r *rule) {
 	}
 	affixes.rules[text] = append(affixes.rules[text], r)
 	if len(affixes.rules[text]) == 1 {
-		if missing := len(text) + 1 - len(affixes.lengths); missing > 0 {
-			affixes.lengths = append(affixes.lengths, make([]int, missing)...)
+		if missingLengths := len(text) + 1 - len(affixes.lengths); missingLengths > 0 {
+			affixes.lengths = append(affixes.lengths, make([]int, missingLengths)...)
 		}
 		affixes.lengths[len(text)]++
 	}
@@ -54,7 +54,7 @@ func (ix *ruleIndex) remove(r *rule) {
 
 // matching returns the rules that match a name's value, ordered by their patterns.
 func (ix *ruleIndex) matching(value string) (found []*rule) {
-	try := func(rules []*rule) {
+	tryRules := func(rules []*rule) {
 		for _, r := range rules {
 			if r.pattern.Matches(value) {
 				found = append(found, r)
@@ -63,12 +63,12 @@ func (ix *ruleIndex) matching(value string) (found []*rule) {
 	}
 	for n := range min(len(ix.byPrefix.lengths), len(value)+1) {
 		if ix.byPrefix.lengths[n] > 0 {
-			try(ix.byPrefix.rules[value[:n]])
+			tryRules(ix.byPrefix.rules[value[:n]])
 		}
 	}
 	for n := range min(len(ix.bySuffix.lengths), len(value)+1) {
 		if ix.bySuffix.lengths[n] > 0 {
-			try(ix.bySuffix.rules[value[len(value)-n:]])
+			tryRules(ix.bySuffix.rules[value[len(value)-n:]])
 		}
 	}
 	slices.SortFunc(found, func(a, b *rule) int { return bytes.Compare(a.Pattern, b.Pattern) })

@@ -19,16 +19,16 @@ func TestRuleIndexAgainstAllRules(t *testing.T) {
 		}
 		return string(b)
 	}
-	fits := 0
+	matchCount := 0
 	for range scaleDown(2000, 300) {
 		var rules []*rule
 		var x ruleIndex
-		known := map[string]bool{}
+		knownPatterns := map[string]bool{}
 		for range rng.IntN(60) {
 			text := word("ab*\xff", 6)
-			if like := wire.NewPattern([]byte(text)); !like.IsPlain() && !known[text] {
-				known[text] = true
-				rules = append(rules, &rule{RuleInfo: RuleInfo{Pattern: []byte(text)}, pattern: like})
+			if pattern := wire.NewPattern([]byte(text)); !pattern.IsPlain() && !knownPatterns[text] {
+				knownPatterns[text] = true
+				rules = append(rules, &rule{RuleInfo: RuleInfo{Pattern: []byte(text)}, pattern: pattern})
 				x.add(rules[len(rules)-1])
 			}
 		}
@@ -51,10 +51,10 @@ func TestRuleIndexAgainstAllRules(t *testing.T) {
 			if got := x.matching(value); !slices.Equal(got, want) {
 				t.Fatalf("%q fits %d rules, the index finds %d of %d", value, len(want), len(got), len(rules))
 			}
-			fits += len(want)
+			matchCount += len(want)
 		}
 	}
-	if fits < 10_000 {
-		t.Errorf("only %d rules fit", fits)
+	if matchCount < 10_000 {
+		t.Errorf("only %d rules fit", matchCount)
 	}
 }

@@ -296,7 +296,7 @@ func (b *Broker) backoff(base int64, n int) int64 {
 }
 
 // loseWorker requeues or ends the jobs that are out on a lost worker.
-func (b *Broker) loseWorker(w *worker, expelled string) {
+func (b *Broker) loseWorker(w *worker, expulsion string) {
 	b.leaveType(w)
 	alone := w.runs.n == 1
 	for w.runs.n > 0 {
@@ -306,8 +306,8 @@ func (b *Broker) loseWorker(w *worker, expelled string) {
 			continue
 		}
 		b.stopRun(w, b.holdingOf(j), rec, j)
-		if expelled != "" && alone {
-			b.failRun(rec, j, JobFailed, Reason{Why: WhyWorkerClosed, Text: expelled}, true, -1)
+		if expulsion != "" && alone {
+			b.failRun(rec, j, JobFailed, Reason{Why: WhyWorkerClosed, Text: expulsion}, true, -1)
 		} else {
 			b.failRun(rec, j, JobLost, b.reasonFor(WhyWorkerLost, j, ""), false, -1)
 		}

@@ -105,8 +105,8 @@ func (s *script) noteEffects(fx []broker.Effect) {
 
 func (s *script) printf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	if later := s.now - s.since; later > 0 {
-		line = fmt.Sprintf("+%v %s", later.Round(time.Millisecond), line)
+	if elapsed := s.now - s.since; elapsed > 0 {
+		line = fmt.Sprintf("+%v %s", elapsed.Round(time.Millisecond), line)
 	}
 	s.out = append(s.out, line)
 }

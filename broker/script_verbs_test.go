@@ -340,9 +340,9 @@ func pauseOption(w *verbArgs) time.Duration {
 	return d
 }
 
-func (s *script) noteConfigured(fx []broker.Effect, bad *broker.BadSetting) {
+func (s *script) noteConfigured(fx []broker.Effect, refusal *broker.BadSetting) {
 	s.noteEffects(fx)
-	if err := wording.SettingErrorOf(bad); err != nil {
+	if err := wording.SettingErrorOf(refusal); err != nil {
 		s.printf("refused: %v", err)
 	}
 }

@@ -29,8 +29,8 @@ type BadSetting struct {
 // Configure applies none and returns the refused one.
 func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	b.begin(now)
-	if bad := b.check(s); bad != nil {
-		return b.end(), bad
+	if refusal := b.check(s); refusal != nil {
+		return b.end(), refusal
 	}
 	var changed []*rule
 	for _, pattern := range s.Drop {
@@ -73,7 +73,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: WhyTooManyRules, Limit: maxRules, Need: MaxWildcardRules}}
 		}
 	}
-	newTypes, last := 0, []byte(nil)
+	newTypes, lastName := 0, []byte(nil)
 	for i := range s.Types {
 		setting := &s.Types[i]
 		if l := setting.Limits; l != nil {
@@ -84,11 +84,11 @@ func (b *Broker) check(s *Settings) *BadSetting {
 		}
 		n := b.usedTypesDelta(setting)
 		if newTypes += n; n > 0 {
-			last = setting.Name
+			lastName = setting.Name
 		}
 	}
 	if b.hasNoRoomForTypes(newTypes) {
-		return &BadSetting{Type: last, Reason: b.tooManyTypes()}
+		return &BadSetting{Type: lastName, Reason: b.tooManyTypes()}
 	}
 	return nil
 }

@@ -27,8 +27,8 @@ func countJobs(fx []broker.Effect) (n int) {
 // TestSettingsChangeHandsOutNoHeldJob: a job that is held back both before and after a change of
 // settings must not be handed out during the change, however many groups must be revised.
 func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
-	one := broker.Rule{Concurrency: 1}
-	none := broker.Rule{Concurrency: 0}
+	oneRun := broker.Rule{Concurrency: 1}
+	noRuns := broker.Rule{Concurrency: 0}
 	rules := func(r broker.Rule, patterns ...string) (infos []broker.RuleInfo) {
 		for _, p := range patterns {
 			infos = append(infos, broker.RuleInfo{Pattern: []byte(p), Rule: r})
@@ -48,13 +48,13 @@ func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 		groups        int // the jobs are in this many groups
 		run           int // how many jobs then run
 	}{
-		{"a pattern for another", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(one, "g*")}, 1, 1},
-		{"a pattern for a name", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(one, "g-0")}, 1, 1},
-		{"a name for a pattern", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: bytesOfNames("g-0"), Rules: rules(one, "*")}, 1, 1},
-		{"a rule for a type", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: bytesOfNames("g-0"), Types: typ(1)}, 1, 1},
-		{"a type for a rule", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(one, "g-*"), Types: typ(0)}, 1, 1},
-		{"a type for a rule of many groups", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(none, "g-*"), Types: typ(0)}, groups, 1},
-		{"a rule for another of many groups", broker.Settings{Rules: rules(none, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(none, "x*", "g*")}, groups, 0},
+		{"a pattern for another", broker.Settings{Rules: rules(oneRun, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(oneRun, "g*")}, 1, 1},
+		{"a pattern for a name", broker.Settings{Rules: rules(oneRun, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(oneRun, "g-0")}, 1, 1},
+		{"a name for a pattern", broker.Settings{Rules: rules(oneRun, "g-0")}, broker.Settings{Drop: bytesOfNames("g-0"), Rules: rules(oneRun, "*")}, 1, 1},
+		{"a rule for a type", broker.Settings{Rules: rules(oneRun, "g-0")}, broker.Settings{Drop: bytesOfNames("g-0"), Types: typ(1)}, 1, 1},
+		{"a type for a rule", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(oneRun, "g-*"), Types: typ(0)}, 1, 1},
+		{"a type for a rule of many groups", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(noRuns, "g-*"), Types: typ(0)}, groups, 1},
+		{"a rule for another of many groups", broker.Settings{Rules: rules(noRuns, "g-*")}, broker.Settings{Drop: bytesOfNames("g-*"), Rules: rules(noRuns, "x*", "g*")}, groups, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := broker.New(broker.Config{})
@@ -90,12 +90,12 @@ func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 // TestRefusedConfigureChangesNothing: if one setting is invalid, none is applied.
 func TestRefusedConfigureChangesNothing(t *testing.T) {
 	free := broker.TypeSetting{Name: []byte("t1"), Limits: &broker.TypeLimits{}}
-	limited := func(name string) broker.TypeSetting {
+	limitSetting := func(name string) broker.TypeSetting {
 		return broker.TypeSetting{Name: []byte(name), Limits: &broker.TypeLimits{Concurrency: 1}}
 	}
-	var many []broker.RuleInfo
+	var rules []broker.RuleInfo
 	for i := range 1001 {
-		many = append(many, broker.RuleInfo{Pattern: fmt.Appendf(nil, "p%d-*", i), Rule: broker.Rule{Concurrency: 1}})
+		rules = append(rules, broker.RuleInfo{Pattern: fmt.Appendf(nil, "p%d-*", i), Rule: broker.Rule{Concurrency: 1}})
 	}
 	for _, c := range []struct {
 		name    string
@@ -103,17 +103,17 @@ func TestRefusedConfigureChangesNothing(t *testing.T) {
 		pattern string // the pattern that is reported as bad
 		typ     string // the type that is reported as bad; if both are empty, all settings are valid
 	}{
-		{"too many patterns", broker.Settings{Drop: bytesOfNames("a"), Rules: many, Types: []broker.TypeSetting{limited("t1")}}, "p999-*", ""},
-		{"as many as may be", broker.Settings{Drop: bytesOfNames("held-*"), Rules: many[:1000]}, "", ""},
-		{"a rule out of range", broker.Settings{Drop: bytesOfNames("a"), Rules: []broker.RuleInfo{many[0], {Pattern: []byte("b"), Rule: broker.Rule{Concurrency: -2}}}}, "b", ""},
-		{"too many types", broker.Settings{Drop: bytesOfNames("a"), Types: []broker.TypeSetting{limited("t1"), limited("t2"), limited("t3")}}, "", "t3"},
-		{"types in place of others", broker.Settings{Types: []broker.TypeSetting{free, limited("t2"), limited("t3")}}, "", ""},
+		{"too many patterns", broker.Settings{Drop: bytesOfNames("a"), Rules: rules, Types: []broker.TypeSetting{limitSetting("t1")}}, "p999-*", ""},
+		{"as many as may be", broker.Settings{Drop: bytesOfNames("held-*"), Rules: rules[:1000]}, "", ""},
+		{"a rule out of range", broker.Settings{Drop: bytesOfNames("a"), Rules: []broker.RuleInfo{rules[0], {Pattern: []byte("b"), Rule: broker.Rule{Concurrency: -2}}}}, "b", ""},
+		{"too many types", broker.Settings{Drop: bytesOfNames("a"), Types: []broker.TypeSetting{limitSetting("t1"), limitSetting("t2"), limitSetting("t3")}}, "", "t3"},
+		{"types in place of others", broker.Settings{Types: []broker.TypeSetting{free, limitSetting("t2"), limitSetting("t3")}}, "", ""},
 		{"a type out of range", broker.Settings{Drop: bytesOfNames("a"), Types: []broker.TypeSetting{{Name: []byte("t1"), Limits: &broker.TypeLimits{Burst: 1}}}}, "", "t1"},
 	} {
 		b := broker.New(broker.Config{MaxTypes: 2})
 		before := broker.Settings{
 			Rules: []broker.RuleInfo{{Pattern: []byte("a"), Rule: broker.Rule{Concurrency: 5}}, {Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}},
-			Types: []broker.TypeSetting{limited("t1")},
+			Types: []broker.TypeSetting{limitSetting("t1")},
 		}
 		if _, err := b.Configure(0, &before); err != nil {
 			t.Fatal(err)
@@ -122,13 +122,13 @@ func TestRefusedConfigureChangesNothing(t *testing.T) {
 			x, _, _ := b.Type([]byte("t1"))
 			return []any{b.Rules(), b.TypeCount(), b.TypesInUse(), x.Limits}
 		}
-		was := state()
-		_, bad := b.Configure(0, &c.s)
+		oldState := state()
+		_, refusal := b.Configure(0, &c.s)
 		switch {
-		case (bad != nil) != (c.pattern+c.typ != ""), bad != nil && (string(bad.Pattern) != c.pattern || string(bad.Type) != c.typ):
-			t.Errorf("%s: %+v, want %q", c.name, bad, c.pattern+c.typ)
-		case bad != nil && !reflect.DeepEqual(state(), was):
-			t.Errorf("%s: refused (%+v), but %+v has become %+v", c.name, bad, was, state())
+		case (refusal != nil) != (c.pattern+c.typ != ""), refusal != nil && (string(refusal.Pattern) != c.pattern || string(refusal.Type) != c.typ):
+			t.Errorf("%s: %+v, want %q", c.name, refusal, c.pattern+c.typ)
+		case refusal != nil && !reflect.DeepEqual(state(), oldState):
+			t.Errorf("%s: refused (%+v), but %+v has become %+v", c.name, refusal, oldState, state())
 		}
 	}
 }

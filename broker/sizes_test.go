@@ -50,8 +50,8 @@ func TestTypesAndHoldingsAreSmall(t *testing.T) {
 		b := broker.New(broker.Config{MaxTypes: 2 * n})
 		before := heapBytes()
 		c.do(b)
-		if each := (heapBytes() - before) / int64(n); each > c.limit {
-			t.Errorf("%s takes %d bytes, want at most %d", c.name, each, c.limit)
+		if bytesEach := (heapBytes() - before) / int64(n); bytesEach > c.limit {
+			t.Errorf("%s takes %d bytes, want at most %d", c.name, bytesEach, c.limit)
 		}
 		runtime.KeepAlive(b)
 	}

@@ -24,7 +24,7 @@ type loadModel struct {
 	now         int64
 	busy        runs // ordered by when their workers answer
 	submittedAt map[string]int64
-	waiting     map[string]bool
+	waitingIDs  map[string]bool
 	nextID      int
 	service     int64
 	// The times from submit to hand-out, and to answer, for all groups except the one that
@@ -59,7 +59,7 @@ func newLoadModel(load float64, fair bool) *loadModel {
 	t := &loadModel{
 		load: load,
 		core: broker.New(broker.Config{MaxUnusedTypes: 10}), rng: rand.New(rand.NewPCG(1, 2)),
-		submittedAt: map[string]int64{}, waiting: map[string]bool{}, service: int64(10 * time.Millisecond),
+		submittedAt: map[string]int64{}, waitingIDs: map[string]bool{}, service: int64(10 * time.Millisecond),
 	}
 	t.sub = t.core.AddSubmitter()
 	t.core.SetFair(0, []byte("t"), fair)
@@ -74,7 +74,7 @@ func (t *loadModel) submit(group int) {
 	id := fmt.Sprintf("%d", t.nextID)
 	priority := int64(0)
 	if group != 0 {
-		t.submittedAt[id], t.waiting[id] = t.now, true
+		t.submittedAt[id], t.waitingIDs[id] = t.now, true
 		if t.othersFirst {
 			priority = 1
 		}
@@ -97,7 +97,7 @@ func (t *loadModel) noteEffects(fx []broker.Effect) {
 		}
 		if other {
 			t.waits = append(t.waits, time.Duration(t.now-at))
-			delete(t.waiting, string(fx[i].ID))
+			delete(t.waitingIDs, string(fx[i].ID))
 		}
 		heap.Push(&t.busy, struct {
 			at     int64
@@ -156,7 +156,7 @@ func BenchmarkFlood(b *testing.B) {
 				b.StopTimer()
 				for id, at := range t.submittedAt {
 					t.answers = append(t.answers, time.Duration(t.now-at))
-					if t.waiting[id] {
+					if t.waitingIDs[id] {
 						t.waits = append(t.waits, time.Duration(t.now-at))
 					}
 				}
@@ -305,7 +305,7 @@ func BenchmarkForgotten(b *testing.B) {
 	if _, _, err := core.SetRule(0, []byte("group-*"), broker.Rule{Concurrency: 10}); err != nil {
 		b.Fatal(err)
 	}
-	held := func() float64 {
+	heldMB := func() float64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
@@ -319,14 +319,14 @@ func BenchmarkForgotten(b *testing.B) {
 	for n := range 100_000 {
 		cycle(-n)
 	}
-	before := held()
+	before := heldMB()
 	b.ResetTimer()
 	for n := range b.N {
 		cycle(n + 1)
 	}
 	b.StopTimer()
 	b.ReportMetric(before, "MB-after-100000")
-	b.ReportMetric(held(), "MB-at-the-end")
+	b.ReportMetric(heldMB(), "MB-at-the-end")
 	if core.GroupCount() != 0 {
 		b.Fatalf("%d groups are left", core.GroupCount())
 	}

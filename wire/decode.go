@@ -102,12 +102,12 @@ func (d *Decoder) readSubmit(f *fieldReader, req *Request) (err *Error) {
 	if err = f.readBody(req); err != nil {
 		return err
 	}
-	if f.envelope.present&(1<<KeyPriority) != 0 {
+	if f.envelope.presentKeys&(1<<KeyPriority) != 0 {
 		if req.Priority, err = f.readPriority(req); err != nil {
 			return err
 		}
 	}
-	if f.envelope.present&submitOptions != 0 {
+	if f.envelope.presentKeys&submitOptions != 0 {
 		return f.readOptions(req)
 	}
 	return nil

@@ -80,17 +80,17 @@ func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 		return err
 	}
 	f := fieldReader{envelope: &d.envelope, payload: payload, scratch: &d.scratch}
-	switch present := d.envelope.present; {
-	case present>>KeyError&1 != 0:
+	switch presentKeys := d.envelope.presentKeys; {
+	case presentKeys>>KeyError&1 != 0:
 		return d.readError(&f, ev)
-	case present>>KeyAction&1 != 0:
+	case presentKeys>>KeyAction&1 != 0:
 		return d.readAction(&f, ev)
-	case present>>KeyOK&1 != 0:
+	case presentKeys>>KeyOK&1 != 0:
 		return d.readOK(&f, ev)
-	case present>>KeyID&1 != 0 && present>>KeyBody&1 != 0:
+	case presentKeys>>KeyID&1 != 0 && presentKeys>>KeyBody&1 != 0:
 		ev.Kind, ev.Body = EventResult, f.rawValue(KeyBody)
 		return f.readEventID(ev)
-	case present>>KeyID&1 != 0 && present>>KeyProgress&1 != 0:
+	case presentKeys>>KeyID&1 != 0 && presentKeys>>KeyProgress&1 != 0:
 		ev.Kind, ev.Body = EventProgress, f.rawValue(KeyProgress)
 		return f.readEventID(ev)
 	}

@@ -19,7 +19,7 @@ func (f *fieldReader) rawValue(key Key) []byte { return f.envelope.Raw(f.payload
 
 // isSet reports whether a key is present and not null.
 func (f *fieldReader) isSet(key Key) bool {
-	return f.envelope.present>>key&1 != 0 && f.payload[f.envelope.spans[key].start] != 'n'
+	return f.envelope.presentKeys>>key&1 != 0 && f.payload[f.envelope.spans[key].start] != 'n'
 }
 
 func (f *fieldReader) readVerb(port Port, req *Request) *Error {
@@ -56,7 +56,7 @@ func (f *fieldReader) loneSurrogateError(key Key, req *Request) *Error {
 
 // readID reads the id of a request whose verb requires one.
 func (f *fieldReader) readID(req *Request) (err *Error) {
-	if f.envelope.present>>KeyID&1 == 0 {
+	if f.envelope.presentKeys>>KeyID&1 == 0 {
 		return missingKeyError(req.Verb, KeyID, nil)
 	}
 	req.ID, err = f.readName(KeyID, req)
@@ -103,7 +103,7 @@ func (f *fieldReader) readList(key Key, min, max int, distinct bool, req *Reques
 	if raw[0] != '[' {
 		return nil, refusal(InvalidType, req.ID, "%s must be an array of %d to %d names, not %s", key, min, max, quoteShort(raw))
 	}
-	var known map[string]bool // used for lists longer than maxComparedNames
+	var knownNames map[string]bool // used for lists longer than maxComparedNames
 	start, count, total := len(*f.names), 0, 0
 	label := "a name in " + key.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
@@ -112,17 +112,17 @@ func (f *fieldReader) readList(key Key, min, max int, distinct bool, req *Reques
 		if err != nil {
 			return nil, err
 		}
-		if count == maxComparedNames && known == nil {
-			known = make(map[string]bool, 2*maxComparedNames)
+		if count == maxComparedNames && knownNames == nil {
+			knownNames = make(map[string]bool, 2*maxComparedNames)
 			for _, n := range (*f.names)[start:] {
-				known[string(n)] = true
+				knownNames[string(n)] = true
 			}
 		}
-		repeated := known[string(name)]
-		if known == nil {
+		repeated := knownNames[string(name)]
+		if knownNames == nil {
 			repeated = slices.ContainsFunc((*f.names)[start:], func(n []byte) bool { return string(n) == string(name) })
 		} else {
-			known[string(name)] = true
+			knownNames[string(name)] = true
 		}
 		switch {
 		case !repeated && count == max, total == 10*max:

@@ -186,17 +186,17 @@ func FuzzCanonical(f *testing.F) {
 		if err := wire.CheckName("id", value); err != nil {
 			return
 		}
-		spelled, err := json.Marshal(value) // json.Marshal escapes more characters than the canonical form does
+		spelling, err := json.Marshal(value) // json.Marshal escapes more characters than the canonical form does
 		if err != nil {
 			t.Fatal(err)
 		}
 		var d wire.Decoder
 		var r wire.Request
-		if refusal := d.Decode([]byte(`{"action":"cancel","id":`+string(spelled)+`}`), wire.SubmitPort, false, &r); refusal != nil {
-			t.Fatalf("%s: %v", spelled, refusal)
+		if refusal := d.Decode([]byte(`{"action":"cancel","id":`+string(spelling)+`}`), wire.SubmitPort, false, &r); refusal != nil {
+			t.Fatalf("%s: %v", spelling, refusal)
 		}
 		if !bytes.Equal(r.ID, canonical) || !utf8.Valid(r.ID) {
-			t.Fatalf("%s is %q, want %q", spelled, r.ID, canonical)
+			t.Fatalf("%s is %q, want %q", spelling, r.ID, canonical)
 		}
 	})
 }

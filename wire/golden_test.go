@@ -228,12 +228,12 @@ func checkReason(t *testing.T, reason string) {
 }
 
 func TestGoldenNames(t *testing.T) {
-	seen := map[string]bool{}
+	seenNames := map[string]bool{}
 	for _, c := range allGolden(t) {
-		if key := c.Port + "/" + c.Direction + "/" + c.Name; seen[key] {
+		if key := c.Port + "/" + c.Direction + "/" + c.Name; seenNames[key] {
 			t.Errorf("%s is there twice", key)
 		} else {
-			seen[key] = true
+			seenNames[key] = true
 		}
 		if c.ports() == nil || c.Direction != "request" && c.Direction != "reply" {
 			t.Errorf("%s: port %q, direction %q", c.Name, c.Port, c.Direction)

@@ -48,18 +48,18 @@ func TestSpellingsHaveOneCanonicalForm(t *testing.T) {
 		fmt.Fprintf(&upper, `\u%04X\u%04X`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 	}
 	want := wire.Canonical(nil, value)
-	for _, spelled := range []string{string(encodedName[1 : len(encodedName)-1]), escaped.String(), upper.String(), string(want), `a\"\\\/\b\f\n\r\t\u0000é\u6f22😀\u007a`} {
+	for _, spelling := range []string{string(encodedName[1 : len(encodedName)-1]), escaped.String(), upper.String(), string(want), `a\"\\\/\b\f\n\r\t\u0000é\u6f22😀\u007a`} {
 		var d wire.Decoder
 		var r wire.Request
-		payload := fmt.Appendf(nil, `{"action":"submit","id":"%s","type":"%s","body":1}`, spelled, spelled)
+		payload := fmt.Appendf(nil, `{"action":"submit","id":"%s","type":"%s","body":1}`, spelling, spelling)
 		if err := d.Decode(payload, wire.SubmitPort, false, &r); err != nil {
 			t.Fatalf("%s: %v", payload, err)
 		}
 		if string(r.ID) != string(want) || string(r.Type) != string(want) {
-			t.Errorf("%s: id %q, type %q, want %q", spelled, r.ID, r.Type, want)
+			t.Errorf("%s: id %q, type %q, want %q", spelling, r.ID, r.Type, want)
 		}
 		if wire.Value(r.ID) != value {
-			t.Errorf("%s: value %q, want %q", spelled, wire.Value(r.ID), value)
+			t.Errorf("%s: value %q, want %q", spelling, wire.Value(r.ID), value)
 		}
 	}
 }

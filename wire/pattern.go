@@ -18,8 +18,8 @@ func NewPattern(canonical []byte) Pattern {
 		rest = strings.ReplaceAll(rest, "**", "*")
 	}
 	p := Pattern{prefix: head, hasStar: star, minLen: len(head) + len(rest) - strings.Count(rest, "*")}
-	if last := strings.LastIndexByte(rest, '*'); last >= 0 {
-		p.middle, p.suffix = rest[:last], rest[last+1:]
+	if lastStar := strings.LastIndexByte(rest, '*'); lastStar >= 0 {
+		p.middle, p.suffix = rest[:lastStar], rest[lastStar+1:]
 	} else {
 		p.suffix = rest
 	}

@@ -9,7 +9,7 @@ import (
 // reused for other messages. It has only positions, so that it keeps no payload alive and costs
 // the collector nothing.
 type Envelope struct {
-	present     uint64                // a bit per Key: the key is present
+	presentKeys uint64                // a bit per Key: the key is present
 	escapedKeys uint64                // a bit per Key: the value is a string with escapes
 	spans       [numKeys]span         // valid for keys that are present
 	stack       [MaxDepth / 64]uint64 // scratch: a bit per level, set for an object
@@ -58,7 +58,7 @@ func CheckBody(key string, text []byte) *Error {
 // Raw returns the verbatim JSON value of a key in the payload last scanned, nil if the
 // key is absent. It aliases payload, which must be the one given to Scan.
 func (e *Envelope) Raw(payload []byte, key Key) []byte {
-	if key >= numKeys || e.present>>key&1 == 0 {
+	if key >= numKeys || e.presentKeys>>key&1 == 0 {
 		return nil
 	}
 	s := e.spans[key]
@@ -66,7 +66,7 @@ func (e *Envelope) Raw(payload []byte, key Key) []byte {
 }
 
 func (e *Envelope) scanMessage(p []byte) (at int, object bool) {
-	e.present, e.escapedKeys, e.tooDeep = 0, 0, false
+	e.presentKeys, e.escapedKeys, e.tooDeep = 0, 0, false
 	i := skipSpace(p, 0)
 	if i == len(p) {
 		return ^i, false
@@ -131,7 +131,7 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, flags uint64) {
 		flags |= s
 		if key < numKeys {
 			e.spans[key] = span{uint32(start), uint32(i)}
-			e.present |= 1 << key
+			e.presentKeys |= 1 << key
 			e.escapedKeys = e.escapedKeys&^(1<<key) | s&sawEscape<<key
 		}
 		if i = skipSpace(p, i); i >= len(p) {

@@ -123,10 +123,10 @@ func TestScanOfDamagedMessagesMatchesJSON(t *testing.T) {
 	}
 	for i := range message {
 		checkScan(t, &e, message[:i])
-		damaged := bytes.Clone(message)
+		damagedMessage := bytes.Clone(message)
 		for b := 0; b < 256; b += step {
-			damaged[i] = byte(b)
-			checkScan(t, &e, damaged)
+			damagedMessage[i] = byte(b)
+			checkScan(t, &e, damagedMessage)
 		}
 	}
 }
@@ -144,8 +144,8 @@ func TestScanStringsAtEveryOffset(t *testing.T) {
 	}
 	for _, length := range lengths {
 		for at := range length + 1 {
-			for _, special := range []string{`"`, `\"`, `\\`, `\`, "\x1f", "\x20", "\x21", "\x22", "\x23", "\x00", "\x5b", "\x5d", "\x7f", "\x80", "\xff", "é", "漢", "😀", "\xa2", "\xdc", `\u00e9`, "\x02"} {
-				text := strings.Repeat("a", at) + special + strings.Repeat("b", length-at)
+			for _, token := range []string{`"`, `\"`, `\\`, `\`, "\x1f", "\x20", "\x21", "\x22", "\x23", "\x00", "\x5b", "\x5d", "\x7f", "\x80", "\xff", "é", "漢", "😀", "\xa2", "\xdc", `\u00e9`, "\x02"} {
+				text := strings.Repeat("a", at) + token + strings.Repeat("b", length-at)
 				checkScan(t, &e, fmt.Appendf(nil, `{"id":"%s","body":1}`, text))
 				checkScan(t, &e, fmt.Appendf(nil, `{"%s":2,"body":[1,"%s"]}`, text, text))
 				checkScan(t, &e, fmt.Appendf(nil, `{"body":"%s`, text))
@@ -201,9 +201,9 @@ func TestKeysAreComparedByValue(t *testing.T) {
 	for _, k := range keys {
 		name := k.String()
 		for at := range len(name) {
-			escaped := name[:at] + fmt.Sprintf(`\u%04x`, name[at]) + name[at+1:]
-			for _, spelled := range []string{name, escaped} {
-				payload := fmt.Appendf(nil, `{"%s":[%d]}`, spelled, at)
+			escapedName := name[:at] + fmt.Sprintf(`\u%04x`, name[at]) + name[at+1:]
+			for _, spelling := range []string{name, escapedName} {
+				payload := fmt.Appendf(nil, `{"%s":[%d]}`, spelling, at)
 				checkScan(t, &e, payload)
 				if want := fmt.Sprintf("[%d]", at); string(e.Raw(payload, k)) != want {
 					t.Errorf("%s: %s is %q, want %s", payload, name, e.Raw(payload, k), want)

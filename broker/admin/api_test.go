@@ -36,8 +36,8 @@ type world struct {
 	url    string
 	token  string
 	router routers.Router
-	// seen are the operations whose success was checked.
-	seen map[string]bool
+	// calledOperations are the operations whose success was checked.
+	calledOperations map[string]bool
 }
 
 func start(t *testing.T, change func(*settings.Options)) *world {
@@ -53,7 +53,7 @@ func start(t *testing.T, change func(*settings.Options)) *world {
 	}
 	t.Cleanup(func() { srv.Close() })
 	srv.ServeHTTP(admin.New(srv, zerolog.Nop()))
-	w := &world{t: t, srv: srv, url: "http://" + srv.HTTPAddr().String(), seen: map[string]bool{}}
+	w := &world{t: t, srv: srv, url: "http://" + srv.HTTPAddr().String(), calledOperations: map[string]bool{}}
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
 	if err != nil {
 		t.Fatal(err)
@@ -113,16 +113,16 @@ func (w *world) call(method, path, body string, want int, headers ...string) map
 
 func (w *world) checkDocumented(r *http.Request, path string, resp *http.Response, data []byte) {
 	w.t.Helper()
-	plain, err := http.NewRequest(r.Method, path, nil)
+	req, err := http.NewRequest(r.Method, path, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	route, params, err := w.router.FindRoute(plain)
+	route, params, err := w.router.FindRoute(req)
 	if err != nil {
 		return // not in the document: an unknown path
 	}
 	in := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: plain, PathParams: params, Route: route},
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route},
 		Status:                 resp.StatusCode, Header: resp.Header,
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	}
@@ -131,7 +131,7 @@ func (w *world) checkDocumented(r *http.Request, path string, resp *http.Respons
 		w.t.Errorf("%s %s: the reply is not what openapi.json says: %v\n%s", r.Method, path, err, data)
 	}
 	if resp.StatusCode < 300 {
-		w.seen[r.Method+" "+route.Path] = true
+		w.calledOperations[r.Method+" "+route.Path] = true
 	}
 }
 
@@ -252,9 +252,9 @@ func TestEveryDocumentedOperation(t *testing.T) {
 	if _, err := submit("bad", "a/b c", gloom.Job{Body: json.RawMessage(`{"x":1.50}`)}).Result(ctx); err == nil {
 		t.Error("bad did not fail")
 	}
-	dead := w.call("GET", "/v1/dead/a%2Fb%20c", "", 200)["items"].([]any)
-	if len(dead) != 1 || dead[0].(map[string]any)["reason"] != "no good" {
-		t.Errorf("dead: %v", dead)
+	letters := w.call("GET", "/v1/dead/a%2Fb%20c", "", 200)["items"].([]any)
+	if len(letters) != 1 || letters[0].(map[string]any)["reason"] != "no good" {
+		t.Errorf("dead: %v", letters)
 	}
 	w.call("GET", "/v1/dead/a%2Fb%20c/nobody", "", 404)
 	if x := w.call("GET", "/v1/dead?id=bad", "", 200)["items"].([]any); len(x) != 1 || x[0].(map[string]any)["type"] != "a/b c" {
@@ -293,7 +293,7 @@ func TestEveryDocumentedOperation(t *testing.T) {
 		t.Errorf("status: %v", x)
 	}
 	if _, status := w.openEvents(t.Context()); status == http.StatusOK {
-		w.seen["GET /v1/events"] = true
+		w.calledOperations["GET /v1/events"] = true
 	}
 	w.call("POST", "/v1/drain", "", 202)
 	resp, err := http.Get(w.url + "/readyz")
@@ -313,7 +313,7 @@ func (w *world) checkCovered() {
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {
 			n++
-			if !w.seen[method+" "+path] {
+			if !w.calledOperations[method+" "+path] {
 				w.t.Errorf("%s %s is described but was never called with success", method, path)
 			}
 		}
@@ -332,7 +332,7 @@ func TestServedRoutesAreDescribed(t *testing.T) {
 	if err := doc.Validate(context.Background()); err != nil {
 		t.Error(err)
 	}
-	described := map[string][]string{}
+	methods := map[string][]string{}
 	for path, item := range doc.Paths.Map() {
 		for method, o := range item.Operations() {
 			var keys []string
@@ -342,15 +342,15 @@ func TestServedRoutesAreDescribed(t *testing.T) {
 				}
 			}
 			slices.Sort(keys)
-			described[method+" "+path] = keys
+			methods[method+" "+path] = keys
 		}
 	}
-	served := admin.Operations()
-	for _, keys := range served {
+	operations := admin.Operations()
+	for _, keys := range operations {
 		slices.Sort(keys)
 	}
-	if !maps.EqualFunc(described, served, slices.Equal) {
-		t.Errorf("described:\n%v\nserved:\n%v", described, served)
+	if !maps.EqualFunc(methods, operations, slices.Equal) {
+		t.Errorf("described:\n%v\nserved:\n%v", methods, operations)
 	}
 	w := start(t, nil)
 	resp, err := http.Get(w.url + "/openapi.json")
@@ -437,24 +437,24 @@ func TestForgetUnservedType(t *testing.T) {
 		core.Join(now, worker, &broker.JoinRequest{Type: []byte("mial")})
 		return nil
 	})
-	refused := func(path, code, why string) {
+	expectRefusal := func(path, code, why string) {
 		t.Helper()
 		if e := w.call("DELETE", "/v1/types/mial"+path, "", 409); e["error"] != code || !strings.Contains(fmt.Sprint(e["reason"]), why) {
 			t.Errorf("%s: %v", path, e)
 		}
 	}
-	refused("", "in_use", "workers serve it")
-	refused("?jobs=true", "in_use", "workers serve it, 1 job is running")
+	expectRefusal("", "in_use", "workers serve it")
+	expectRefusal("?jobs=true", "in_use", "workers serve it, 1 job is running")
 	w.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
 		core.Fail(now, worker, &broker.Failure{Reason: "no", NoRetry: true, Delay: -1})
 		core.Respond(now, worker, nil, []byte("1"), false)
 		core.RemovePeer(now, worker)
 		return core.Submit(now, core.AddSubmitter(), &broker.Submission{ID: []byte("waits"), Type: []byte("mial"), Body: []byte("1"), Delay: time.Hour})
 	})
-	refused("", "not_empty", "1 job is waiting, 1 failed job is kept, 1 outcome is kept; ?jobs=true")
+	expectRefusal("", "not_empty", "1 job is waiting, 1 failed job is kept, 1 outcome is kept; ?jobs=true")
 	w.call("DELETE", "/v1/types/mial?jobs=maybe", "", 400)
 	w.call("POST", "/v1/types/mial/pause", "", 200)
-	refused("?jobs=true", "in_use", "it is paused")
+	expectRefusal("?jobs=true", "in_use", "it is paused")
 	w.call("POST", "/v1/types/mial/resume", "", 200)
 	if x := w.call("DELETE", "/v1/types/mial?jobs=true", "", 200); x["discarded"] != 1. || x["dead"] != 1. || x["outcomes"] != 1. || x["type"] != "mial" {
 		t.Errorf("forgotten: %v", x)
@@ -475,32 +475,32 @@ func TestForgetUnservedType(t *testing.T) {
 
 // TestHostsThatRequestsMayName checks under which names and addresses requests are accepted.
 func TestHostsThatRequestsMayName(t *testing.T) {
-	self, err := os.Hostname()
+	hostname, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := func(o *settings.Options) { o.HTTPHosts, o.Pprof = "gloom.example, other.example", true }
-	everywhere := func(o *settings.Options) { o.HTTPAddr, o.Insecure = "0.0.0.0:0", true }
+	withHosts := func(o *settings.Options) { o.HTTPHosts, o.Pprof = "gloom.example, other.example", true }
+	onAllAddrs := func(o *settings.Options) { o.HTTPAddr, o.Insecure = "0.0.0.0:0", true }
 	for _, c := range []struct {
-		change        func(*settings.Options)
-		ours, foreign []string
+		change                 func(*settings.Options)
+		ownHosts, foreignHosts []string
 	}{
 		{
-			listed,
-			[]string{"localhost", "localhost:9997", "127.0.0.1:1", "127.9.9.9", "[::1]:9997", "[::1]", self, "gloom.example", "OTHER.example:80"},
+			withHosts,
+			[]string{"localhost", "localhost:9997", "127.0.0.1:1", "127.9.9.9", "[::1]:9997", "[::1]", hostname, "gloom.example", "OTHER.example:80"},
 			[]string{"evil.example", "evil.example:80", "localhost.evil.example", "10.0.0.1", "gloom.example.evil", "[2001:db8::1]:80"},
 		},
-		{everywhere, []string{"10.0.0.1:9997", "[2001:db8::1]", "localhost"}, []string{"evil.example", "gloom.example"}},
+		{onAllAddrs, []string{"10.0.0.1:9997", "[2001:db8::1]", "localhost"}, []string{"evil.example", "gloom.example"}},
 	} {
 		w := start(t, c.change)
 		if port := w.srv.HTTPAddr().(*net.TCPAddr).Port; w.srv.HTTPAddr().(*net.TCPAddr).IP.IsUnspecified() {
 			w.url = fmt.Sprintf("http://127.0.0.1:%d", port)
 		}
-		for _, h := range c.ours {
+		for _, h := range c.ownHosts {
 			w.call("POST", "/v1/types/x/resume", "", 200, "Host", h)
 			w.call("GET", "/v1/status", "", 200, "Host", h)
 		}
-		for _, h := range c.foreign {
+		for _, h := range c.foreignHosts {
 			for _, path := range []string{"GET /v1/status", "GET /v1/nothing", "GET /v1", "POST /v1/drain", "DELETE /v1/jobs/x", "GET /debug/pprof/", "GET /"} {
 				method, path, _ := strings.Cut(path, " ")
 				e := w.call(method, path, "", 403, "Host", h)

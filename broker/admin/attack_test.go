@@ -63,9 +63,9 @@ func httpGet(t *testing.T, url string) []byte {
 // deeply it is nested, and omits the body if the answer would be too long.
 func TestBodiesVerbatim(t *testing.T) {
 	w := start(t, nil)
-	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
-	long := `"` + strings.Repeat("x", 16<<20) + `"`
-	for id, body := range map[string]string{"plain": `{"n": 1.0}`, "deep": deep, "long": long} {
+	deepBody := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
+	longBody := `"` + strings.Repeat("x", 16<<20) + `"`
+	for id, body := range map[string]string{"plain": `{"n": 1.0}`, "deep": deepBody, "long": longBody} {
 		makeDeadLetter(w, id, []byte(body))
 		data := httpGet(t, w.url+"/v1/dead/t/"+id)
 		if !json.Valid(data) {
@@ -86,7 +86,7 @@ func TestBodiesVerbatim(t *testing.T) {
 // TestLongListingCanBeContinued: a listing that would be too long ends early and can be continued
 // from there.
 func TestLongListingCanBeContinued(t *testing.T) {
-	const workers, each = 1000, 16
+	const workers, jobsPerWorker = 1000, 16
 	w := start(t, nil)
 	id := func(n int) []byte { return fmt.Appendf(nil, "%s%06d", strings.Repeat("x", 1018), n) }
 	typ := bytes.Repeat([]byte("t"), 1024)
@@ -94,9 +94,9 @@ func TestLongListingCanBeContinued(t *testing.T) {
 		s := core.AddSubmitter()
 		for i := range workers {
 			k := core.AddWorker()
-			core.Join(now, k, &broker.JoinRequest{Type: typ, Prefetch: each})
-			for j := range each {
-				core.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: typ, Body: []byte("1"), NoAck: true})
+			core.Join(now, k, &broker.JoinRequest{Type: typ, Prefetch: jobsPerWorker})
+			for j := range jobsPerWorker {
+				core.Submit(now, s, &broker.Submission{ID: id(i*jobsPerWorker + j), Type: typ, Body: []byte("1"), NoAck: true})
 			}
 		}
 		return nil
@@ -119,7 +119,7 @@ func TestLongListingCanBeContinued(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, x := range page.Items {
-			if seen[x.Number] || len(x.Jobs) != each {
+			if seen[x.Number] || len(x.Jobs) != jobsPerWorker {
 				t.Errorf("worker %d is listed with %d jobs, before: %v", x.Number, len(x.Jobs), seen[x.Number])
 			}
 			seen[x.Number] = true
@@ -140,7 +140,7 @@ func TestUnreadAnswersDoNotBlock(t *testing.T) {
 	w := start(t, nil)
 	makeDeadLetter(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
 	before := residentBytes(t)
-	var unread []net.Conn
+	var conns []net.Conn
 	for range 300 {
 		c, err := net.Dial("tcp", w.srv.HTTPAddr().String())
 		if err != nil {
@@ -151,17 +151,17 @@ func TestUnreadAnswersDoNotBlock(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /v1/dead/t/big HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		unread = append(unread, c)
+		conns = append(conns, c)
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
 		httpGet(t, w.url+path)
 	}
-	if grown := residentBytes(t) - before; grown > 32<<20 {
-		t.Errorf("%d clients that do not read cost %d MiB", len(unread), grown>>20)
+	if growth := residentBytes(t) - before; growth > 32<<20 {
+		t.Errorf("%d clients that do not read cost %d MiB", len(conns), growth>>20)
 	}
 	// The first clients were disconnected to make room for the last ones.
-	_ = unread[0].SetReadDeadline(time.Now().Add(45 * time.Second))
-	if n, err := io.Copy(io.Discard, unread[0]); n > 6<<20 || err != nil && os.IsTimeout(err) {
+	_ = conns[0].SetReadDeadline(time.Now().Add(45 * time.Second))
+	if n, err := io.Copy(io.Discard, conns[0]); n > 6<<20 || err != nil && os.IsTimeout(err) {
 		t.Errorf("the first was not cut: %d bytes, %v", n, err)
 	}
 }

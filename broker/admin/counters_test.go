@@ -19,14 +19,14 @@ func TestCountersMonotonic(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	const few = 120 // remembered types, of which a hundred are never forgotten
-	w := start(t, func(o *settings.Options) { o.MaxTypes, o.DeadLetters = few, 0 })
+	const maxTypes = 120 // remembered types, of which a hundred are never forgotten
+	w := start(t, func(o *settings.Options) { o.MaxTypes, o.DeadLetters = maxTypes, 0 })
 	names := []string{"other"}
 	for i := range 400 {
 		names = append(names, fmt.Sprintf("type-%d", i))
 	}
 	model := map[string]float64{} // submitted, by type
-	var made []string             // types in the order of creation
+	var typeNames []string        // types in the order of creation
 	before := map[string]float64{}
 	id, rounds := 0, 30
 	if testing.Short() {
@@ -36,7 +36,7 @@ func TestCountersMonotonic(t *testing.T) {
 		for range 50 + r.IntN(100) {
 			name := names[r.IntN(1+r.IntN(len(names)))]
 			if model[name]++; model[name] == 1 {
-				made = append(made, name)
+				typeNames = append(typeNames, name)
 			}
 			id++
 			runJob(w, id, name, r.IntN(2) == 0)
@@ -50,11 +50,11 @@ func TestCountersMonotonic(t *testing.T) {
 		}
 		before = after
 		want := map[string]float64{"other": 0}
-		for i, name := range made {
+		for i, name := range typeNames {
 			if i >= 100 {
 				name = "other"
 			}
-			want[name] += model[made[i]]
+			want[name] += model[typeNames[i]]
 		}
 		for name, n := range want {
 			for _, got := range []float64{
@@ -67,8 +67,8 @@ func TestCountersMonotonic(t *testing.T) {
 			}
 		}
 	}
-	if len(made) < 3*few/2 {
-		t.Errorf("%d types came: none had to be forgotten", len(made))
+	if len(typeNames) < 3*maxTypes/2 {
+		t.Errorf("%d types came: none had to be forgotten", len(typeNames))
 	}
 }
 

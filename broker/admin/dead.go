@@ -98,19 +98,19 @@ func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
 func (a *API) requestedDeadJob(r *http.Request) (letter *broker.DeadLetter, err error) {
 	name := nameIn(r, "type")
 	id := nameIn(r, "id")
-	no, err := intParam(r.URL.Query(), "no", math.MaxInt-1)
+	number, err := intParam(r.URL.Query(), "no", math.MaxInt-1)
 	if err != nil {
 		return nil, err
 	}
 	from, limit := 0, math.MaxInt
-	if no > 0 {
-		from, limit = int(no)+1, 1
+	if number > 0 {
+		from, limit = int(number)+1, 1
 	}
-	for more := true; more && r.Context().Err() == nil; more = no == 0 && from >= 0 {
+	for more := true; more && r.Context().Err() == nil; more = number == 0 && from >= 0 {
 		var found []*broker.DeadLetter
 		found, from = a.findDeadJobs(name, from, limit, nil)
 		for _, l := range found {
-			if bytes.Equal(l.ID, id) && (no == 0 || l.Number == int(no)) {
+			if bytes.Equal(l.ID, id) && (number == 0 || l.Number == int(number)) {
 				letter = l
 			}
 		}

@@ -117,15 +117,15 @@ func TestRatesOfLastHoursAreServed(t *testing.T) {
 		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"run","id":"r%d","body":1}`, i), 202)
 	}
 	w.call("POST", "/v1/jobs", `{"type":"x/y","id":"c","body":1}`, 202)
-	last := func(path, key string) any {
+	lastRow := func(path, key string) any {
 		x := w.call("GET", path, "", 200)[key].([]any)
 		return x[len(x)-1]
 	}
-	eventually(t, "the jobs are counted", func() bool { return last("/v1/history?type=run", "answered") == 3.0 })
-	if in, queued := last("/v1/history", "in"), last("/v1/history?type=x/y&since=24h", "queued"); in != 4.0 || queued != 1.0 {
-		t.Errorf("%v jobs of all types, %v queued of one", in, queued)
+	eventually(t, "the jobs are counted", func() bool { return lastRow("/v1/history?type=run", "answered") == 3.0 })
+	if submitted, queued := lastRow("/v1/history", "in"), lastRow("/v1/history?type=x/y&since=24h", "queued"); submitted != 4.0 || queued != 1.0 {
+		t.Errorf("%v jobs of all types, %v queued of one", submitted, queued)
 	}
-	if p := last("/v1/history?type=run&since=90m", "run_p95_ms"); p == nil {
+	if p := lastRow("/v1/history?type=run&since=90m", "run_p95_ms"); p == nil {
 		t.Error("nothing is known of the runs")
 	}
 	for path, n := range map[string]int{"/v1/history": 180, "/v1/history?since=90s": 2, "/v1/history?since=3h": 180, "/v1/history?since=4h": 24, "/v1/history?since=24h&type=nobody": 144} {
@@ -134,7 +134,7 @@ func TestRatesOfLastHoursAreServed(t *testing.T) {
 			t.Errorf("%s: %d steps of %v ms, want %d", path, len(x["in"].([]any)), x["step_ms"], n)
 		}
 	}
-	if got := last("/v1/history?type=nobody", "in"); got != nil {
+	if got := lastRow("/v1/history?type=nobody", "in"); got != nil {
 		t.Errorf("of a type not known: %v", got)
 	}
 	for _, since := range []string{"25h", "0s", "-1h", "yesterday"} {

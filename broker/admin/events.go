@@ -75,8 +75,8 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil // the stream, which never ends, is only for GET
 	}
-	var last []byte
-	sent, judged := time.Now(), time.Now()
+	var lastData []byte
+	sentAt, judgedAt := time.Now(), time.Now()
 	tick := time.NewTicker(eventPeriod)
 	defer tick.Stop()
 	if r.Header.Get("Last-Event-ID") != "" { // the document already contained the history and a snapshot
@@ -92,17 +92,17 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	for {
 		var data []byte
 		a.withSnapshot(func(snap *snapshot) { data = a.encodeSnapshot(snap) })
-		if time.Since(judged) >= keepAlivePeriod {
+		if time.Since(judgedAt) >= keepAlivePeriod {
 			if _, err := a.checkAccess(r); err != nil {
 				return nil // the client's token was revoked
 			}
-			judged = time.Now()
+			judgedAt = time.Now()
 		}
-		if time.Since(sent) >= keepAlivePeriod || !bytes.Equal(data, last) {
+		if time.Since(sentAt) >= keepAlivePeriod || !bytes.Equal(data, lastData) {
 			if !sendEvent(w, ctl, "look", data) {
 				return nil
 			}
-			last, sent = data, time.Now()
+			lastData, sentAt = data, time.Now()
 		}
 		select {
 		case <-r.Context().Done():

@@ -22,18 +22,18 @@ import (
 
 // stream reads events of a broker.
 type stream struct {
-	t  *testing.T
-	in *bufio.Reader
+	t      *testing.T
+	reader *bufio.Reader
 }
 
 // openEvents opens a stream, or returns the status of its refusal.
-func (w *world) openEvents(ctx context.Context, last ...string) (*stream, int) {
+func (w *world) openEvents(ctx context.Context, lastID ...string) (*stream, int) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/v1/events", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r.Header.Set("Last-Event-ID", strings.Join(last, ""))
+	r.Header.Set("Last-Event-ID", strings.Join(lastID, ""))
 	if w.token != "" {
 		r.Header.Set("Authorization", "Bearer "+w.token)
 	}
@@ -52,7 +52,7 @@ func (w *world) openEvents(ctx context.Context, last ...string) (*stream, int) {
 func (s *stream) next(name string, v any) {
 	s.t.Helper()
 	line := func() string {
-		text, err := s.in.ReadString('\n')
+		text, err := s.reader.ReadString('\n')
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -93,8 +93,8 @@ func TestEventStreamShowsChanges(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	s, _ := w.openEvents(ctx)
-	var past []api.Moment
-	s.next("history", &past)
+	var moments []api.Moment
+	s.next("history", &moments)
 	var look api.Look
 	s.next("look", &look)
 	if len(look.Wait) == 0 || len(look.Run) != len(look.Wait) || look.Top == nil || look.Imbalance != 0 {
@@ -113,8 +113,8 @@ func TestEventStreamShowsChanges(t *testing.T) {
 	for look.Ledger.Queued < 3 {
 		s.next("look", &look)
 	}
-	begun, _ := w.openEvents(ctx, "document") // a client that has already loaded the document
-	begun.next("look", &look)
+	firstStream, _ := w.openEvents(ctx, "document") // a client that has already loaded the document
+	firstStream.next("look", &look)
 	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
 		t.Errorf("with three jobs: %+v", look)
 	}
@@ -141,11 +141,11 @@ func TestStreamsAreLimited(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
-	var left context.CancelFunc
+	var cancelOther context.CancelFunc
 	for range 3 {
-		var one context.Context
-		one, left = context.WithCancel(ctx)
-		s, status := w.openEvents(one)
+		var firstCtx context.Context
+		firstCtx, cancelOther = context.WithCancel(ctx)
+		s, status := w.openEvents(firstCtx)
 		if status != http.StatusOK {
 			t.Fatalf("a stream: status %d", status)
 		}
@@ -154,7 +154,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	if _, status := w.openEvents(ctx); status != http.StatusServiceUnavailable {
 		t.Errorf("a stream too many: status %d", status)
 	}
-	left()
+	cancelOther()
 	for status := 0; status != http.StatusOK; {
 		if _, status = w.openEvents(ctx); ctx.Err() != nil {
 			t.Fatal("the place of a stream that has ended was not given to another")
@@ -196,7 +196,7 @@ func TestStreamEndsWithToken(t *testing.T) {
 	}
 	w.token = "hook"
 	for ctx.Err() == nil {
-		line, err := s.in.ReadString('\n')
+		line, err := s.reader.ReadString('\n')
 		if err == io.EOF {
 			return
 		}
@@ -293,8 +293,8 @@ func TestNewViewerGetsFindings(t *testing.T) {
 		return w.call("GET", "/v1/jobs/a", "", 200)["age_seconds"].(float64) > 6
 	})
 	s, _ := w.openEvents(ctx)
-	var past []api.Moment
-	s.next("history", &past)
+	var moments []api.Moment
+	s.next("history", &moments)
 	var look api.Look
 	s.next("look", &look)
 	// On a busy machine there may be further findings.
@@ -307,12 +307,12 @@ func TestNewViewerGetsFindings(t *testing.T) {
 func TestStreamDoesNotDelayStop(t *testing.T) {
 	w := start(t, nil)
 	s, _ := w.openEvents(t.Context())
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.srv.Shutdown(t.Context()) }()
-	if _, err := io.Copy(io.Discard, s.in); err != nil {
+	stopErr := make(chan error, 1)
+	go func() { stopErr <- w.srv.Shutdown(t.Context()) }()
+	if _, err := io.Copy(io.Discard, s.reader); err != nil {
 		t.Errorf("the stream was cut: %v", err)
 	}
-	if err := <-stopped; err != nil {
+	if err := <-stopErr; err != nil {
 		t.Error(err)
 	}
 }

@@ -57,12 +57,12 @@ func (a *API) updateFindings(snap *snapshot) {
 			LostServing: func(typ string) []string { return f.LostBrokers(wire.Canonical(nil, typ)) },
 		}
 	}
-	var jobs, bytes, types, groups, dead, memory int64
+	var jobs, bytes, types, groups, deadBytes, memory int64
 	h.View(func(core *broker.Broker, _ int64) {
 		total := core.Totals()
 		b.Imbalance = total.Imbalance()
 		jobs, bytes = core.Usage()
-		_, dead = core.LetterCount()
+		_, deadBytes = core.LetterCount()
 		types, groups, memory = int64(core.TypesInUse()), int64(core.GroupCount()), core.Memory().Total()
 	})
 	b.Limits = []findings.Limit{
@@ -74,13 +74,13 @@ func (a *API) updateFindings(snap *snapshot) {
 		{Name: "max-memory", Used: memory + hubMemory.Total() + a.figureBytes.total(), Max: opt.MaxMemory, IsBytes: true},
 		{Name: "max-inbound", Used: counts.InboundBytes, Max: opt.MaxInbound, IsBytes: true},
 		{Name: "max-unread", Used: hubMemory.Unread, Max: opt.MaxUnread, IsBytes: true},
-		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, IsBytes: true, RefusesNothing: true},
+		{Name: "dead-bytes", Used: deadBytes, Max: opt.DeadBytes, IsBytes: true, RefusesNothing: true},
 	}
-	held := 0
+	heldJobs := 0
 	for _, row := range snap.rows {
-		held += row.figures.HeldJobs
+		heldJobs += row.figures.HeldJobs
 	}
-	if held > 0 {
+	if heldJobs > 0 {
 		l := broker.GroupLook{Limit: maxSuspectGroups, OnlyShut: true}
 		a.lookGroups(&l)
 		for _, g := range l.Infos(nil) {
@@ -172,15 +172,15 @@ func (a *API) updateLosses(snap *snapshot) {
 
 // recordSameReason records the most frequent reason among a type's last failed jobs.
 func (a *API) recordSameReason(t *findings.Type) {
-	var last []*broker.DeadLetter
+	var letters []*broker.DeadLetter
 	var now int64
 	a.srv.Hub().View(func(core *broker.Broker, at int64) {
 		now = at
-		last, _ = core.DeadLetters(at, wire.Canonical(nil, t.Figures.Type), 0, comparedReasons, nil)
+		letters, _ = core.DeadLetters(at, wire.Canonical(nil, t.Figures.Type), 0, comparedReasons, nil)
 	})
 	t.RecentFailures = 0
 	count := map[string]int{}
-	for _, d := range last {
+	for _, d := range letters {
 		if time.Duration(now-d.FailedAt) <= findings.FailingFor {
 			t.RecentFailures++
 			reason := wording.Reason(&d.Reason)
@@ -192,12 +192,12 @@ func (a *API) recordSameReason(t *findings.Type) {
 }
 
 // usualWait returns the 95th percentile of waits, from a histogram of them; 0 if there were few.
-func usualWait(waits *broker.Durations) time.Duration {
-	total, n := waits.Count(), uint64(0)
+func usualWait(durations *broker.Durations) time.Duration {
+	total, n := durations.Count(), uint64(0)
 	if total < 20 {
 		return 0
 	}
-	for i, v := range waits.Buckets {
+	for i, v := range durations.Buckets {
 		if n += v; n*20 >= total*19 {
 			return time.Microsecond << i
 		}

@@ -208,8 +208,8 @@ const body100 = `"01234567890123456789012345678901234567890123456789012345678901
 // progress or soon will not. Each condition is reported until it has ended.
 func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 	t.Parallel()
-	shared := start(t, nil)
-	base := &scenario{world: shared}
+	sharedWorld := start(t, nil)
+	base := &scenario{world: sharedWorld}
 	eventually(t, "a calm broker", func() bool { return len(base.findings().Items) == 0 })
 	ownBroker := func(*settings.Options) {}
 	type scenarioCase struct {
@@ -379,9 +379,9 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			}
 		}},
 		{"frames in parts", "limit max-inbound", "broker", func(o *settings.Options) { o.MaxFrame, o.MaxInbound = 1<<20, 1<<20 }, func(s *scenario) {
-			whole := frame(`{"action":"submit","id":"big","type":"t","body":"%s"}`, strings.Repeat("x", 1020<<10))
+			bigFrame := frame(`{"action":"submit","id":"big","type":"t","body":"%s"}`, strings.Repeat("x", 1020<<10))
 			p := s.addSubmitter()
-			_, _ = p.Write(whole[:len(whole)-1])
+			_, _ = p.Write(bigFrame[:len(bigFrame)-1])
 		}},
 		{"refusals", "refused", "broker", func(o *settings.Options) { o.MaxJobs = 2 }, func(s *scenario) {
 			p := s.addSubmitter()
@@ -415,33 +415,33 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			s.putJSON("/v1/drain", "{}")
 		}},
 	} {
-		on := shared
+		usedWorld := sharedWorld
 		if c.options != nil {
-			on = start(t, c.options)
+			usedWorld = start(t, c.options)
 		}
-		s := &scenario{world: on, typ: fmt.Sprintf("t%d", i), startedAt: time.Now()}
+		s := &scenario{world: usedWorld, typ: fmt.Sprintf("t%d", i), startedAt: time.Now()}
 		c.arrange(s)
 		scenarios = append(scenarios, scenarioCase{s, c.name, c.cause, s.withType(c.subject)})
 	}
 	// await waits until done is true of every scenario, and logs how long that took.
 	await := func(name string, done func(c *scenarioCase) bool) {
-		left := scenarios
+		pendingScenarios := scenarios
 		defer func() {
-			for _, c := range left {
+			for _, c := range pendingScenarios {
 				t.Logf("%s: not %s", c.name, name)
 			}
 		}()
 		eventually(t, "all are "+name, func() bool {
 			var not []scenarioCase
-			for _, c := range left {
+			for _, c := range pendingScenarios {
 				if elapsed := time.Since(c.startedAt); !done(&c) {
 					not = append(not, c)
 				} else {
 					t.Logf("%s: %s after %v", c.name, name, elapsed.Round(10*time.Millisecond))
 				}
 			}
-			left = not
-			return len(left) == 0
+			pendingScenarios = not
+			return len(pendingScenarios) == 0
 		})
 	}
 	await("found", func(c *scenarioCase) bool {
@@ -472,10 +472,10 @@ func TestFailuresAreReportedBetweenRuns(t *testing.T) {
 	s := &scenario{world: start(t, nil), typ: "t"}
 	s.addAnsweringWorker(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
 	s.addJobs(3, "")
-	reported := func() bool { return s.finding("failing", "t") != nil && s.finding("same_reason", "t") != nil }
-	eventually(t, "it is told", reported)
+	isReported := func() bool { return s.finding("failing", "t") != nil && s.finding("same_reason", "t") != nil }
+	eventually(t, "it is told", isReported)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if !reported() {
+		if !isReported() {
 			t.Fatalf("told no more: %+v", s.findings())
 		}
 	}
@@ -522,12 +522,12 @@ func TestPausedTypeIsReportedInTime(t *testing.T) {
 			time.Sleep(time.Duration(i) * 125 * time.Millisecond)
 			s.findings()
 			s.addJobs(1, "")
-			began := time.Now()
+			startedAt := time.Now()
 			time.Sleep(600 * time.Millisecond)
 			s.findings()
-			time.Sleep(time.Until(began.Add(2 * time.Second)))
+			time.Sleep(time.Until(startedAt.Add(2 * time.Second)))
 			if s.finding("paused", "t") == nil {
-				t.Errorf("number %d: not told after %v", i, time.Since(began))
+				t.Errorf("number %d: not told after %v", i, time.Since(startedAt))
 			}
 		})
 	}

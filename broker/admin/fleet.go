@@ -48,11 +48,11 @@ func (c *collector) collectFleet(m metrics) {
 		return
 	}
 	info := f.Info()
-	connected := 0.0
+	isConnected := 0.0
 	if info.Connected {
-		connected = 1
+		isConnected = 1
 	}
-	m.gauge("fleet_connected", "1 while NATS is connected.", connected)
+	m.gauge("fleet_connected", "1 while NATS is connected.", isConnected)
 	states, wants := map[string]int{"joining": 0, "up": 0, "draining": 0, "foreign": 0}, 0
 	for i := range info.Peers {
 		states[info.Peers[i].State]++

@@ -37,13 +37,13 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if recent {
-		var seen groupsSnapshot
-		a.withSnapshot(func(snap *snapshot) { seen, recent = snap.groupsOf(a, string(typ)) })
+		var answer groupsSnapshot
+		a.withSnapshot(func(snap *snapshot) { answer, recent = snap.groupsOf(a, string(typ)) })
 		if recent {
-			if out := newAnswerWriter(w); limit >= len(seen.groups) {
-				_, _ = out.Write(seen.encoded)
+			if out := newAnswerWriter(w); limit >= len(answer.groups) {
+				_, _ = out.Write(answer.encoded)
 			} else {
-				_ = a.writeGroups(out, typ == nil, seen.groups[:limit])
+				_ = a.writeGroups(out, typ == nil, answer.groups[:limit])
 			}
 			return nil
 		}
@@ -117,17 +117,17 @@ const (
 // one is due. It returns false if there is no shared snapshot of them.
 func (snap *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
 	now := time.Now()
-	seen, known := snap.groups[typ]
+	groups, known := snap.groups[typ]
 	if !known && (typ != "" && snap.rows[typ] == nil || len(snap.groups) >= maxGroupLists) {
-		return seen, false
+		return groups, false
 	}
-	if seen.askedAt = now; snap.groups == nil {
+	if groups.askedAt = now; snap.groups == nil {
 		snap.groups = map[string]groupsSnapshot{}
 	}
-	if snap.groups[typ] = seen; !now.Before(snap.nextGroupsAt) {
+	if snap.groups[typ] = groups; !now.Before(snap.nextGroupsAt) {
 		snap.takeGroups(a, now)
-	} else if seen.encoded == nil {
-		return seen, false // the next snapshot will include this list
+	} else if groups.encoded == nil {
+		return groups, false // the next snapshot will include this list
 	}
 	return snap.groups[typ], true
 }
@@ -135,8 +135,8 @@ func (snap *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
 // takeGroups takes snapshots of the groups that were requested recently.
 func (snap *snapshot) takeGroups(a *API, now time.Time) {
 	l := broker.GroupLook{Limit: maxListedGroups}
-	for typ, seen := range snap.groups {
-		if now.Sub(seen.askedAt) > moments.Period {
+	for typ, groups := range snap.groups {
+		if now.Sub(groups.askedAt) > moments.Period {
 			delete(snap.groups, typ)
 		} else {
 			l.Types = append(l.Types, []byte(typ))
@@ -144,11 +144,11 @@ func (snap *snapshot) takeGroups(a *API, now time.Time) {
 	}
 	a.lookGroups(&l)
 	for _, typ := range l.Types {
-		seen, buf := snap.groups[string(typ)], bytes.Buffer{}
-		seen.groups = l.Infos(typ)
-		_ = a.writeGroups(&buf, len(typ) == 0, seen.groups)
-		seen.encoded = buf.Bytes()
-		snap.groups[string(typ)] = seen
+		groups, buf := snap.groups[string(typ)], bytes.Buffer{}
+		groups.groups = l.Infos(typ)
+		_ = a.writeGroups(&buf, len(typ) == 0, groups.groups)
+		groups.encoded = buf.Bytes()
+		snap.groups[string(typ)] = groups
 	}
 	snap.nextGroupsAt = now.Add(min(max(snapshotPeriod, pausePerSnapshot*time.Since(now)), maxGroupsPeriod))
 }

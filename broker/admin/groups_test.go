@@ -106,13 +106,13 @@ func TestBusiestGroupsAreListed(t *testing.T) {
 			t.Errorf("with a limit of %d %d groups are listed", limit, n)
 		}
 	}
-	groups := w.call("GET", "/v1/groups", "", 200)["groups"].([]any)
+	groupCount := w.call("GET", "/v1/groups", "", 200)["groups"].([]any)
 	for i, want := range []map[string]any{
 		{"group": "a", "waiting": 3, "running": 0, "held": 1},
 		{"group": "b", "waiting": 1, "running": 0, "held": 0},
 		{"group": "host", "waiting": 1, "running": 0, "held": 1, "rule": "h*"},
 	} {
-		checkSame(t, "group", groups[i].(map[string]any), want)
+		checkSame(t, "group", groupCount[i].(map[string]any), want)
 	}
 	j := w.call("GET", "/v1/jobs/held", "", 200)
 	if fmt.Sprint(j["groups"]) != "[a host]" || !strings.Contains(fmt.Sprint(j["holds"]), "host") {
@@ -123,8 +123,8 @@ func TestBusiestGroupsAreListed(t *testing.T) {
 		t.Errorf("the job that is free: %v", j)
 	}
 	_, f := scrape(t, w)
-	if groups, held := metricSum(f, "gloom_groups"), metricSum(f, "gloom_jobs_held_back", "type", "t"); groups != 3 || held != 1 {
-		t.Errorf("%v groups and %v jobs held back are counted, want 3 and 1", groups, held)
+	if groupCount, heldJobs := metricSum(f, "gloom_groups"), metricSum(f, "gloom_jobs_held_back", "type", "t"); groupCount != 3 || heldJobs != 1 {
+		t.Errorf("%v groups and %v jobs held back are counted, want 3 and 1", groupCount, heldJobs)
 	}
 
 	if e := w.call("PATCH", "/v1/jobs/held", `{"groups":["c","d","c"]}`, 400); !strings.Contains(fmt.Sprint(e["reason"]), "c") {
@@ -160,18 +160,18 @@ func TestGroupsOfTypeCountOnlyItsJobs(t *testing.T) {
 		"type=nosuch":       nil,
 		"limit=1":           {{"group": "acme", "waiting": 3, "running": 0, "held": 1}},
 	} {
-		for _, recent := range []string{"", "&lately=false", "&lately=true"} {
-			got := w.call("GET", "/v1/groups?"+query+recent, "", 200)
+		for _, param := range []string{"", "&lately=false", "&lately=true"} {
+			got := w.call("GET", "/v1/groups?"+query+param, "", 200)
 			if rules, there := got["rules"].([]any); there != !strings.HasPrefix(query, "type") || there && len(rules) != 1 {
-				t.Errorf("%s%s: the rules are %v", query, recent, got["rules"])
+				t.Errorf("%s%s: the rules are %v", query, param, got["rules"])
 			}
 			groups := got["groups"].([]any)
 			if len(groups) != len(want) {
-				t.Errorf("%s%s: %v, want %v", query, recent, groups, want)
+				t.Errorf("%s%s: %v, want %v", query, param, groups, want)
 				continue
 			}
 			for i := range want {
-				checkSame(t, query+recent, groups[i].(map[string]any), want[i])
+				checkSame(t, query+param, groups[i].(map[string]any), want[i])
 			}
 		}
 	}
@@ -195,7 +195,7 @@ func TestGroupsOfTypeCountOnlyItsJobs(t *testing.T) {
 func TestGroupRequestsShareSnapshot(t *testing.T) {
 	w := start(t, nil)
 	jobs := 0
-	waiting := func(path string) (n float64) {
+	countWaiting := func(path string) (n float64) {
 		for _, g := range w.call("GET", path, "", 200)["groups"].([]any) {
 			n += g.(map[string]any)["waiting"].(float64)
 		}
@@ -207,16 +207,16 @@ func TestGroupRequestsShareSnapshot(t *testing.T) {
 	}
 	submit()
 	for _, path := range []string{"/v1/groups", "/v1/groups?type=t"} {
-		recent := path + map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "lately=true"
-		eventually(t, recent+" is answered twice from one look", func() bool {
-			before := waiting(recent)
+		recentPath := path + map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "lately=true"
+		eventually(t, recentPath+" is answered twice from one look", func() bool {
+			before := countWaiting(recentPath)
 			submit()
-			if count := waiting(path); count != float64(jobs) {
+			if count := countWaiting(path); count != float64(jobs) {
 				t.Fatalf("%s shows %v jobs of %d", path, count, jobs)
 			}
-			return waiting(recent) == before
+			return countWaiting(recentPath) == before
 		})
-		eventually(t, recent+" shows all jobs", func() bool { return waiting(recent) == float64(jobs) })
+		eventually(t, recentPath+" shows all jobs", func() bool { return countWaiting(recentPath) == float64(jobs) })
 	}
 	for i := range 5 {
 		w.call("PUT", fmt.Sprint("/v1/groups/r", i), `{"concurrency":0}`, 201)

@@ -21,13 +21,13 @@ type initialData struct {
 }
 
 func (a *API) getPage(w http.ResponseWriter, r *http.Request) {
-	initial := initialData{Guarded: a.srv.Options().TokenFile != ""}
-	if !initial.Guarded {
+	data := initialData{Guarded: a.srv.Options().TokenFile != ""}
+	if !data.Guarded {
 		s := a.apiStatus(nil)
-		initial.UnixMS, initial.Status, initial.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
-		a.withSnapshot(func(snap *snapshot) { initial.Look = a.encodeSnapshot(snap) })
+		data.UnixMS, data.Status, data.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
+		a.withSnapshot(func(snap *snapshot) { data.Look = a.encodeSnapshot(snap) })
 	}
-	data, err := json.Marshal(&initial) // Marshal writes < and & as \u003c and \u0026
+	data, err := json.Marshal(&data) // Marshal writes < and & as \u003c and \u0026
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -140,11 +140,11 @@ func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if filter.State == "ended" && a.srv.Options().History > 0 {
-		ended, err := endedFilter(filter, query)
+		endedQuery, err := endedFilter(filter, query)
 		if err != nil {
 			return err
 		}
-		return a.listEnded(w, r, ended)
+		return a.listEnded(w, r, endedQuery)
 	}
 	for _, key := range endedKeys {
 		if query.Get(key) != "" {
@@ -190,33 +190,33 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	selected, err := readJobFilter(r, query)
+	filter, err := readJobFilter(r, query)
 	if err != nil {
 		return err
 	}
-	if selected.State == "ended" {
-		return apiError(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", selected.State)
+	if filter.State == "ended" {
+		return apiError(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", filter.State)
 	}
-	selected.OnlyWanted = true
+	filter.OnlyWanted = true
 	allowLongAnswer(w)
 	return a.handleMany(w, r, "cancelled jobs", query, func() (n int) {
-		if selected.State != "" {
-			return a.countJobs(r, selected)
+		if filter.State != "" {
+			return a.countJobs(r, filter)
 		}
 		for _, state := range []string{"delayed", "queued"} {
-			filter := *selected
+			filter := *filter
 			filter.State = state
 			n += a.countJobs(r, &filter)
 		}
 		return n
 	}, func(out *api.Many) {
-		left := cmp.Or(limit, math.MaxInt)
-		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
+		remaining := cmp.Or(limit, math.MaxInt)
+		for from := 0; from >= 0 && remaining > 0 && r.Context().Err() == nil; {
 			a.withBuildLock(func() {
 				a.srv.Hub().Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
 					var n int
-					effects, n, from = core.RevokeJobs(now, from, left, selected)
-					out.Done, left = out.Done+n, left-n
+					effects, n, from = core.RevokeJobs(now, from, remaining, filter)
+					out.Done, remaining = out.Done+n, remaining-n
 					return effects
 				})
 			})

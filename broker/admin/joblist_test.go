@@ -163,27 +163,27 @@ func TestDeadManySelectsExactly(t *testing.T) {
 	for i := range 20 {
 		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"t","id":"d%d","body":"fail"}`, i), 202)
 	}
-	dead := func(query string) []string { return w.ids("/v1/dead/t?" + query) }
-	eventually(t, "all have failed", func() bool { return len(dead("limit=7")) == 20 })
-	if got := dead("id=d1&reason=number"); len(got) != 11 {
+	deadIDs := func(query string) []string { return w.ids("/v1/dead/t?" + query) }
+	eventually(t, "all have failed", func() bool { return len(deadIDs("limit=7")) == 20 })
+	if got := deadIDs("id=d1&reason=number"); len(got) != 11 {
 		t.Errorf("failed with d1 in the id: %q", got)
 	}
-	if got := dead("older=600000"); len(got) != 0 {
+	if got := deadIDs("older=600000"); len(got) != 0 {
 		t.Errorf("failed long ago: %q", got)
 	}
-	many := func(path, filter string, before, done, after float64) {
+	changeMany := func(path, filter string, before, done, after float64) {
 		t.Helper()
 		x := w.call("POST", "/v1/dead/t/"+path, filter, 200)
 		if x["before"] != before || x["done"] != done || x["after"] != after && after >= 0 {
 			t.Errorf("%s %s: %v, want %v, %v, %v", path, filter, x, before, done, after)
 		}
 	}
-	many("discard?count=true", `{"id":"d1"}`, 11, 0, 11)
-	many("discard", `{"id":"d1","most":4}`, 11, 4, 7)
-	many("discard", `{"id":"d1"}`, 7, 7, 0)
-	many("retry?count=true", `{"all":true,"id":null}`, 9, 0, 9)
+	changeMany("discard?count=true", `{"id":"d1"}`, 11, 0, 11)
+	changeMany("discard", `{"id":"d1","most":4}`, 11, 4, 7)
+	changeMany("discard", `{"id":"d1"}`, 7, 7, 0)
+	changeMany("retry?count=true", `{"all":true,"id":null}`, 9, 0, 9)
 	w.call("POST", "/v1/types/t/pause", "", 200)
-	many("retry", `{"reason":"such"}`, 9, 9, 0)
+	changeMany("retry", `{"reason":"such"}`, 9, 9, 0)
 	if got := w.ids("/v1/types/t/jobs?"); len(got) != 9 {
 		t.Errorf("retried: %q", got)
 	}

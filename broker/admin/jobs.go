@@ -39,8 +39,8 @@ func (a *API) apiJob(info *broker.JobInfo) api.Job {
 		j.HeldBy = &api.HeldBy{Group: wire.Value(info.HeldBy), Rule: wire.Value(info.HeldRule)}
 	}
 	if info.DueIn > 0 {
-		due := info.DueIn.Seconds()
-		j.DueSeconds = &due
+		dueSeconds := info.DueIn.Seconds()
+		j.DueSeconds = &dueSeconds
 	}
 	if info.ExpiresIn > 0 {
 		expires := info.ExpiresIn.Seconds()

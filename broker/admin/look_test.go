@@ -116,23 +116,23 @@ func TestShownLetterIsRetried(t *testing.T) {
 		}
 	}
 	for i, want := range []string{"second", "first"} { // the latest first, as in the list
-		no := w.call("GET", "/v1/dead/t", "", 200)["items"].([]any)[i].(map[string]any)["no"]
-		if x := w.call("GET", fmt.Sprintf("/v1/dead/t/same?no=%v", no), "", 200); x["body"] != want || x["no"] != no {
-			t.Errorf("number %v is %v, want %s", no, x, want)
+		number := w.call("GET", "/v1/dead/t", "", 200)["items"].([]any)[i].(map[string]any)["no"]
+		if x := w.call("GET", fmt.Sprintf("/v1/dead/t/same?no=%v", number), "", 200); x["body"] != want || x["no"] != number {
+			t.Errorf("number %v is %v, want %s", number, x, want)
 		}
 	}
 	for _, path := range []string{"same?no=9", "other?no=1"} {
 		w.call("GET", "/v1/dead/t/"+path, "", 404)
 		w.call("DELETE", "/v1/dead/t/"+path, "", 404)
 	}
-	shown := w.call("GET", "/v1/dead/t/same", "", 200)["body"]
+	shownBody := w.call("GET", "/v1/dead/t/same", "", 200)["body"]
 	w.call("POST", "/v1/types/t/pause", "", 200)
 	w.call("POST", "/v1/dead/t/same/retry", "", 200)
-	left := w.call("GET", "/v1/dead/t/same", "", 200)["body"]
-	last := w.call("GET", "/v1/dead/t/same", "", 200)["no"]
-	w.call("DELETE", fmt.Sprintf("/v1/dead/t/same?no=%v", last), "", 200)
-	w.call("DELETE", fmt.Sprintf("/v1/dead/t/same?no=%v", last), "", 404)
-	if shown != "first" || left != "second" {
-		t.Errorf("shown was %v, and a retry left %v", shown, left)
+	remainingBody := w.call("GET", "/v1/dead/t/same", "", 200)["body"]
+	lastNumber := w.call("GET", "/v1/dead/t/same", "", 200)["no"]
+	w.call("DELETE", fmt.Sprintf("/v1/dead/t/same?no=%v", lastNumber), "", 200)
+	w.call("DELETE", fmt.Sprintf("/v1/dead/t/same?no=%v", lastNumber), "", 404)
+	if shownBody != "first" || remainingBody != "second" {
+		t.Errorf("shown was %v, and a retry left %v", shownBody, remainingBody)
 	}
 }

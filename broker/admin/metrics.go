@@ -58,16 +58,16 @@ func (m metrics) gauge(name, help string, v float64, labels ...string) {
 
 // histogram exports every second power of two: 64 µs, 256 µs, … 18 min.
 func (m metrics) histogram(name, help string, durations *broker.Durations, labels ...string) {
-	shown := make(map[float64]uint64, 13)
+	buckets := make(map[float64]uint64, 13)
 	var n uint64
 	for i, v := range durations.Buckets {
 		n += v
 		if i >= 6 && i <= 30 && i%2 == 0 {
-			shown[float64(uint64(1)<<i)/1e6] = n
+			buckets[float64(uint64(1)<<i)/1e6] = n
 		}
 	}
 	d, values := m.desc(name, help, labels)
-	m.ch <- prometheus.MustNewConstHistogram(d, n, float64(durations.Sum)/1e9, shown, values...)
+	m.ch <- prometheus.MustNewConstHistogram(d, n, float64(durations.Sum)/1e9, buckets, values...)
 }
 
 // typeSum holds the sums over the types that share a label.
@@ -159,10 +159,10 @@ func (c *collector) collectCore(m metrics) {
 	var submitters, workers, types, kept, groups int
 	var keptBytes int64
 	var deadDropped uint64
-	var held broker.Memory
+	var memory broker.Memory
 	h := c.srv.Hub()
 	h.View(func(core *broker.Broker, _ int64) {
-		total, types, held = core.Totals(), core.TypeCount(), core.Memory()
+		total, types, memory = core.Totals(), core.TypeCount(), core.Memory()
 		submitters, workers = core.Peers()
 		kept, keptBytes = core.Outcomes()
 		groups, deadDropped = core.GroupCount(), core.DroppedLetters()
@@ -174,8 +174,8 @@ func (c *collector) collectCore(m metrics) {
 	m.gauge("groups", "Groups with jobs.", float64(groups))
 	m.gauge("kept_outcomes", "Jobs that have ended and whose outcome is kept.", float64(kept))
 	m.gauge("kept_outcome_bytes", "Bytes counted against limits for kept outcomes.", float64(keptBytes))
-	m.gauge("store_bytes", "Memory allocated by the job store, used or not.", float64(held.Jobs()))
-	c.collectMemory(m, &held)
+	m.gauge("store_bytes", "Memory allocated by the job store, used or not.", float64(memory.Jobs()))
+	c.collectMemory(m, &memory)
 	for port, n := range map[string]int{"submit": submitters, "worker": workers} {
 		m.gauge("connections", "Open connections.", float64(n), "port", port)
 	}

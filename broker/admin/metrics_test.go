@@ -206,8 +206,8 @@ func TestMemoryOfEachPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	half := frame(`{"action":"submit","id":"half","type":"u","body":%s}`, body)
-	if _, err := c.Write(half[:512<<10]); err != nil {
+	bigFrame := frame(`{"action":"submit","id":"half","type":"u","body":%s}`, body)
+	if _, err := c.Write(bigFrame[:512<<10]); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "half a frame is shown", func() bool { return part("input") >= 512<<10-4 })

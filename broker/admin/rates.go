@@ -110,11 +110,11 @@ func quantiles(now, before *broker.Durations) (p50, p95 float32) {
 		for i := range now.Buckets {
 			inBucket := float64(now.Buckets[i] - before.Buckets[i])
 			if inBucket > 0 && below+inBucket >= rank {
-				low, high := 0.0, math.Exp2(float64(i))
+				lower, upper := 0.0, math.Exp2(float64(i))
 				if i > 0 {
-					low = high / 2
+					lower = upper / 2
 				}
-				return float32((low + (high-low)*(rank-below)/inBucket) / 1000)
+				return float32((lower + (upper-lower)*(rank-below)/inBucket) / 1000)
 			}
 			below += inBucket
 		}
@@ -194,7 +194,7 @@ func (d *dayRates) bytes() int64 { return int64(len(d.types)+2) * ratesSize }
 
 // add adds the current counts of a type; old holds those of the previous snapshot. limit bounds
 // the number of types that have rows of their own.
-func (d *dayRates) add(at time.Time, row *row, old, seen *api.Type, s *broker.TypeStats, limit int) {
+func (d *dayRates) add(at time.Time, row *row, old, latest *api.Type, s *broker.TypeStats, limit int) {
 	r := d.types[row.Type.Type]
 	if r == nil && len(d.types) >= limit && limit > 0 && row.rates.In > 0 && at.Sub(d.shiftedAt) >= time.Second {
 		// The least busy type gives its row to a type that did more in ten minutes.
@@ -221,10 +221,10 @@ func (d *dayRates) add(at time.Time, row *row, old, seen *api.Type, s *broker.Ty
 	}
 	if r != nil {
 		r.rate = row.rates.In
-		r.add(at, countsOf(&seen.Ledger), s)
+		r.add(at, countsOf(&latest.Ledger), s)
 		return
 	}
-	oldCounts, newCounts := countsOf(&old.Ledger), countsOf(&seen.Ledger)
+	oldCounts, newCounts := countsOf(&old.Ledger), countsOf(&latest.Ledger)
 	if newCounts.submitted >= oldCounts.submitted {
 		d.otherCounts.submitted += newCounts.submitted - oldCounts.submitted
 		d.otherCounts.answered += newCounts.answered - oldCounts.answered

@@ -18,7 +18,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	var c counts
 	var stats broker.TypeStats
-	short, long := map[int64]uint64{}, map[int64]uint64{}
+	shortSums, longSums := map[int64]uint64{}, map[int64]uint64{}
 	rates.add(at, c, &stats)
 	for range 20000 {
 		at = at.Add(time.Duration(rnd.IntN(10)) * time.Second)
@@ -32,12 +32,12 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 		c.queued = uint64(rnd.IntN(9))
 		stats.Run.Buckets[10] += n // 512 to 1,024 µs
 		rates.add(at, c, &stats)
-		short[at.Unix()/60] += n
-		long[at.Unix()/600] += n
+		shortSums[at.Unix()/60] += n
+		longSums[at.Unix()/600] += n
 	}
 	hour := uint64(0)
-	for no := at.Unix()/60 - 59; no <= at.Unix()/60; no++ {
-		hour += short[no]
+	for number := at.Unix()/60 - 59; number <= at.Unix()/60; number++ {
+		hour += shortSums[number]
 	}
 	if got := rates.shortSteps.countFailed(60, rates); got != hour {
 		t.Errorf("seed %d: %d failed in the last hour, want %d", seed, got, hour)
@@ -47,15 +47,15 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 		n      int
 		length time.Duration
 		sums   map[int64]uint64
-	}{{&rates.shortSteps, shortStepCount, time.Minute, short}, {&rates.longSteps, longStepCount, longStep, long}} {
+	}{{&rates.shortSteps, shortStepCount, time.Minute, shortSums}, {&rates.longSteps, longStepCount, longStep, longSums}} {
 		h := v.s.apiHistory(v.s.currentNumber, v.n, v.length, rates)
 		first, err := time.Parse(time.RFC3339, h.From)
 		if err != nil || len(h.In) != v.n || len(h.RunP95) != v.n || h.StepMS != v.length.Milliseconds() {
 			t.Fatalf("%v: from %q, %d and %d steps of %d ms", v.length, h.From, len(h.In), len(h.RunP95), h.StepMS)
 		}
 		for i, in := range h.In {
-			no := first.Unix()/int64(v.length.Seconds()) + int64(i)
-			sum, seen := v.sums[no]
+			number := first.Unix()/int64(v.length.Seconds()) + int64(i)
+			sum, seen := v.sums[number]
 			if seen != (in != nil) || seen && (*in != float64(sum) || *h.Answered[i] != *in) {
 				t.Fatalf("seed %d, %v: step %d has %v, want %d (%v)", seed, v.length, i, in, sum, seen)
 			}
@@ -81,11 +81,11 @@ func TestBusiestTypesHaveRows(t *testing.T) {
 				x = &row{Type: api.Type{Type: name}}
 				rows[name] = x
 			}
-			seen := x.Type
-			seen.Ledger.Submitted += n
-			seen.Ledger.Answered += n
-			d.add(at, x, &x.Type, &seen, &stats, 2)
-			x.update(at, &seen)
+			current := x.Type
+			current.Ledger.Submitted += n
+			current.Ledger.Answered += n
+			d.add(at, x, &x.Type, &current, &stats, 2)
+			x.update(at, &current)
 		}
 		for _, x := range rows {
 			sum.Submitted += x.Ledger.Submitted

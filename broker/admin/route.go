@@ -152,16 +152,16 @@ func (rt *route) readNames(r *http.Request) error {
 func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 	e := apiError(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all paths", r.Method, guard.AskedPath(r))
 	// The path may exist for other methods.
-	var known []string
+	var methods []string
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = m
 		if _, p := a.mux.Handler(probe); p != "" && p != "/v1/" {
-			known = append(known, m)
+			methods = append(methods, m)
 		}
 	}
-	if len(known) > 0 {
-		allow := strings.Join(known, ", ")
+	if len(methods) > 0 {
+		allow := strings.Join(methods, ", ")
 		e = apiError(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not allowed on %.200s; these methods are: %s", r.Method, guard.AskedPath(r), allow)
 		w.Header().Set("Allow", allow)
 	}

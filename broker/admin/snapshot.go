@@ -70,14 +70,14 @@ const rowSize = int64(unsafe.Sizeof(row{})) + 64 + 8*maxLists
 
 // update adds a new snapshot of a type and updates its rates.
 func (r *row) update(now time.Time, t *api.Type) {
-	if passed := now.Sub(r.takenAt).Seconds(); !r.takenAt.IsZero() && passed > 0 {
+	if elapsed := now.Sub(r.takenAt).Seconds(); !r.takenAt.IsZero() && elapsed > 0 {
 		weight := 1.0
 		if r.hasRates {
-			weight = -math.Expm1(-passed / smoothing.Seconds())
+			weight = -math.Expm1(-elapsed / smoothing.Seconds())
 		}
 		updateAverage := func(rate *float64, old, new uint64) {
 			if new >= old { // otherwise the type was forgotten, and its counts began at 0 again
-				*rate += weight * (float64(new-old)/passed - *rate)
+				*rate += weight * (float64(new-old)/elapsed - *rate)
 			}
 			if *rate < 0.005 {
 				*rate = 0
@@ -149,28 +149,28 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 			current = &row{Type: api.Type{Type: wire.Value(t.Name)}}
 			snap.rows[string(t.Name)] = current
 		}
-		seen := apiType(t)
+		latest := apiType(t)
 		if !snap.takenAt.IsZero() {
-			current.figures.Update(&current.Type, &seen, now, survey.Time()-snap.coreTime)
+			current.figures.Update(&current.Type, &latest, now, survey.Time()-snap.coreTime)
 		}
-		snap.dayRates.add(now, current, &current.Type, &seen, s, maxTypes)
+		snap.dayRates.add(now, current, &current.Type, &latest, s, maxTypes)
 		current.figures.HeldJobs, current.figures.UsualWait, current.figures.MeanRun = t.HeldJobs, usualWait(&s.Wait), time.Duration(s.Run.Sum/max(s.Run.Count(), 1))
-		current.update(now, &seen)
+		current.update(now, &latest)
 		if t.IsKept {
 			snap.stats.Add(s)
 		}
-		sum.OldestSeconds = max(sum.OldestSeconds, seen.OldestSeconds)
-		sum.Dead += seen.Dead
+		sum.OldestSeconds = max(sum.OldestSeconds, latest.OldestSeconds)
+		sum.Dead += latest.Dead
 	}
 	for from >= 0 {
 		h.View(func(core *broker.Broker, _ int64) { from = core.Types(from, math.MaxInt, add) })
 	}
-	held := int64(0)
+	usedBytes := int64(0)
 	for name, current := range snap.rows {
 		if current.takenAt != now {
 			delete(snap.rows, name)
 		} else {
-			held += rowSize + 2*int64(len(name))
+			usedBytes += rowSize + 2*int64(len(name))
 		}
 	}
 	h.View(func(core *broker.Broker, _ int64) {
@@ -180,7 +180,7 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 	snap.total.update(now, &sum)
 	snap.dayRates.addTotals(now, &sum.Ledger, &snap.stats)
 	a.figureBytes.rates.Store(snap.dayRates.bytes())
-	a.figureBytes.snapshot.Store(held)
+	a.figureBytes.snapshot.Store(usedBytes)
 	snap.takenAt, snap.coreTime, snap.sortedRows = now, survey.Time(), map[typeOrder][]*row{}
 	a.updateFindings(snap)
 	snap.duration = time.Since(now)

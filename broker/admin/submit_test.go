@@ -374,8 +374,8 @@ func TestWaitingRequestIsAnsweredAtDrain(t *testing.T) {
 // TestSubmitBytesAreBounded: the bytes of incoming jobs are bounded, and a client that announces
 // bytes but does not send them delays no other.
 func TestSubmitBytesAreBounded(t *testing.T) {
-	small := func(o *settings.Options) { o.MaxFrame = 1 << 20 }
-	w := start(t, small)
+	smallFrames := func(o *settings.Options) { o.MaxFrame = 1 << 20 }
+	w := start(t, smallFrames)
 	send := func(size int) (*io.PipeWriter, <-chan int) {
 		r, body := io.Pipe()
 		status := make(chan int, 1)
@@ -406,7 +406,7 @@ func TestSubmitBytesAreBounded(t *testing.T) {
 	for _, body := range idle {
 		_ = body.CloseWithError(io.ErrClosedPipe)
 	}
-	w = start(t, small)
+	w = start(t, smallFrames)
 	// Some clients have sent most of a large body and pause.
 	job := []byte(`{"body":"` + strings.Repeat("x", 900_000) + `"}`)
 	const large = 4

@@ -101,21 +101,21 @@ func (a *API) findType(name []byte) (api.Type, bool) {
 	if !ok {
 		return api.Type{Type: wire.Value(name)}, false
 	}
-	var seen *api.Type
+	var shown *api.Type
 	a.withSnapshot(func(snap *snapshot) {
 		if row := snap.rows[string(name)]; row != nil {
 			c := row.clone()
-			seen = &c
+			shown = &c
 		}
 	})
 	var x api.Type
-	if seen == nil {
+	if shown == nil {
 		x = apiCompleteType(&t, takeSurvey(h))
 	} else {
 		x = apiType(&t)
-		x.Type, x.Workers, x.Idle, x.Submitters, x.Rates = seen.Type, seen.Workers, seen.Idle, seen.Submitters, seen.Rates
+		x.Type, x.Workers, x.Idle, x.Submitters, x.Rates = shown.Type, shown.Workers, shown.Idle, shown.Submitters, shown.Rates
 		if x.Queued > 0 {
-			x.OldestSeconds = seen.OldestSeconds
+			x.OldestSeconds = shown.OldestSeconds
 		}
 	}
 	x.Wait, x.Run = stats.Wait.Buckets[:], stats.Run.Buckets[:]
@@ -134,8 +134,8 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	event := a.log.Info().Bool("paused", paused)
 	return a.configureType(w, r, event, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
-			effects, bad := core.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
-			err = wording.SettingErrorOf(bad)
+			effects, refusal := core.Configure(now, &broker.Settings{Types: []broker.TypeSetting{{Name: name, Paused: &paused}}})
+			err = wording.SettingErrorOf(refusal)
 			return effects
 		})
 		return err

@@ -28,7 +28,7 @@ const CatchUpTime = 20 * time.Millisecond
 //
 // It is safe for concurrent use.
 type Clock struct {
-	real func() int64 // the system's monotonic clock
+	monotonic func() int64 // the system's monotonic clock
 	// lostTime is the total time for which the clock has stood still. The clock does not pass limit
 	// before the next pulse.
 	lostTime, limit atomic.Int64
@@ -57,9 +57,9 @@ func (c *Clock) Stop() {
 	c.pulseTimer.Stop()
 }
 
-func newClock(real func() int64) *Clock {
-	c := &Clock{real: real}
-	c.limit.Store(real() + maxAhead)
+func newClock(monotonic func() int64) *Clock {
+	c := &Clock{monotonic: monotonic}
+	c.limit.Store(monotonic() + maxAhead)
 	return c
 }
 
@@ -69,25 +69,25 @@ func newClock(real func() int64) *Clock {
 // limit that has been raised since, and the clock would leap.
 func (c *Clock) Now() int64 {
 	limit := c.limit.Load()
-	return min(c.real()-c.lostTime.Load(), limit)
+	return min(c.monotonic()-c.lostTime.Load(), limit)
 }
 
 // Paused reports whether the clock stands still: during a pause, and while what arrived during
 // the pause is being read.
 func (c *Clock) Paused() bool {
 	limit := c.limit.Load()
-	return c.isCatchingUp.Load() || c.real()-c.lostTime.Load() > limit
+	return c.isCatchingUp.Load() || c.monotonic()-c.lostTime.Load() > limit
 }
 
 // pulse carries out one pulse, and returns the time until the next one.
 func (c *Clock) pulse() time.Duration {
-	now := c.real() - c.lostTime.Load()
-	if over := now - c.limit.Load(); over > 0 {
+	now := c.monotonic() - c.lostTime.Load()
+	if excess := now - c.limit.Load(); excess > 0 {
 		if !c.isCatchingUp.Swap(true) {
 			return CatchUpTime
 		}
-		c.lostTime.Add(over)
-		now -= over
+		c.lostTime.Add(excess)
+		now -= excess
 	}
 	c.limit.Store(now + maxAhead)
 	c.isCatchingUp.Store(false)

@@ -7,21 +7,21 @@ import (
 
 // TestClockStandsStillInPauses drives the clock through pauses in virtual time.
 func TestClockStandsStillInPauses(t *testing.T) {
-	var real int64
+	var monotonic int64
 	start := func() *Clock {
-		real = 0
-		return newClock(func() int64 { return real })
+		monotonic = 0
+		return newClock(func() int64 { return monotonic })
 	}
 	// runs advances the time by d as in a process that runs, with the pulses that are due.
 	runs := func(c *Clock, next *int64, d time.Duration) {
-		for end := real + int64(d); ; real = *next {
+		for end := monotonic + int64(d); ; monotonic = *next {
 			if *next > end {
-				real = end
+				monotonic = end
 				return
 			}
-			real = max(real, *next)
+			monotonic = max(monotonic, *next)
 			before := c.Now()
-			*next = real + int64(c.pulse())
+			*next = monotonic + int64(c.pulse())
 			if now := c.Now(); now < before {
 				t.Fatalf("it went back from %d to %d", before, now)
 			}
@@ -37,12 +37,12 @@ func TestClockStandsStillInPauses(t *testing.T) {
 	t.Run("a pause does not count", func(t *testing.T) {
 		c, next := start(), int64(pulseInterval)
 		runs(c, &next, 10*time.Second)
-		real += int64(time.Hour)
+		monotonic += int64(time.Hour)
 		before := c.Now()
 		if !c.Paused() || before > int64(10*time.Second)+maxAhead {
 			t.Errorf("it says %v", time.Duration(before))
 		}
-		next = real
+		next = monotonic
 		runs(c, &next, CatchUpTime-1)
 		if c.Now() != before || !c.Paused() {
 			t.Error("it goes on before what has come is read")
@@ -65,9 +65,9 @@ func TestClockStandsStillInPauses(t *testing.T) {
 			c, next := start(), int64(pulseInterval)
 			for range 1000 {
 				runs(c, &next, v.runs)
-				real += int64(v.stops)
+				monotonic += int64(v.stops)
 			}
-			if part := float64(c.Now()) / float64(real); part < v.least || part > 1 {
+			if part := float64(c.Now()) / float64(monotonic); part < v.least || part > 1 {
 				t.Errorf("%v of %v: it runs at %.3f of the time, want %.2f at least", v.runs, v.runs+v.stops, part, v.least)
 			}
 		}

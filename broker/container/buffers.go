@@ -52,7 +52,7 @@ func (x *Buffers) Trim() {
 		return
 	}
 	for class, list := range x.free {
-		for half := len(list) / 2; len(list) > half; {
+		for target := len(list) / 2; len(list) > target; {
 			n := len(list) - 1
 			x.HeldBytes -= cap(list[n])
 			list[n] = nil

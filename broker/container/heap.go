@@ -134,9 +134,9 @@ func (h *Heap) shrink() {
 // resize replaces a heap's only chunk by one with room for this many elements.
 func (h *Heap) resize(room int) {
 	*h.Bytes += int64(room-len(h.chunks[0])) * entrySize
-	moved := make([]Entry, room)
-	copy(moved, h.chunks[0][:max(h.n-1, 0)])
-	h.chunks[0] = moved
+	entries := make([]Entry, room)
+	copy(entries, h.chunks[0][:max(h.n-1, 0)])
+	h.chunks[0] = entries
 }
 
 // Release frees all chunks of an empty heap.

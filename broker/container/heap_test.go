@@ -24,7 +24,7 @@ func TestHeapAgainstSort(t *testing.T) {
 		var want []Entry
 		span := uint64(1 + r.IntN(40)) // few different values of A, so that many elements tie
 		key := func(ref uint32) Entry { return Entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref, 0} }
-		less := func(x, y Entry) int {
+		compare := func(x, y Entry) int {
 			if x.Before(&y) {
 				return -1
 			}
@@ -47,7 +47,7 @@ func TestHeapAgainstSort(t *testing.T) {
 				h.Fix(pos[x.Ref], x)
 				want[i] = x
 			default:
-				slices.SortFunc(want, less)
+				slices.SortFunc(want, compare)
 				if got := *h.Top(); !got.Ties(&want[0]) {
 					t.Fatalf("seed %d: top %+v, want %+v", seed, got, want[0])
 				}
@@ -61,7 +61,7 @@ func TestHeapAgainstSort(t *testing.T) {
 				t.Fatalf("seed %d: element %d says it is at %d, where %+v is", seed, x.Ref, pos[x.Ref], got)
 			}
 		}
-		slices.SortFunc(want, less)
+		slices.SortFunc(want, compare)
 		for i, x := range want {
 			got := *h.Top()
 			h.Remove(0)

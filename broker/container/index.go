@@ -135,20 +135,20 @@ func (x *Index) Insert(hash uint64, rec uint32) {
 // new segment. tag is one of g's tags.
 func (x *Index) split(g *segment, tag uint32) {
 	if g.bits == x.bits {
-		doubled := make([]*segment, 2*len(x.directory))
+		directory := make([]*segment, 2*len(x.directory))
 		for i, g := range x.directory {
-			doubled[2*i], doubled[2*i+1] = g, g
+			directory[2*i], directory[2*i+1] = g, g
 		}
-		x.directory = doubled
+		x.directory = directory
 		x.bits++
 	}
 	x.countByBits[g.bits]--
 	g.bits++
 	x.countByBits[g.bits] += 2
 	upper := &segment{bits: g.bits}
-	old := g.slots
+	oldSlots := g.slots
 	g.slots, g.n = [segmentSlots]uint64{}, 0
-	for _, s := range old {
+	for _, s := range oldSlots {
 		switch {
 		case s == 0:
 		case s>>(64-g.bits)&1 == 0:
@@ -254,11 +254,11 @@ func (x *Index) join(g *segment, tag uint32) {
 		x.setSegment(g, tag)
 	}
 	for x.bits > 0 && x.countByBits[x.bits] == 0 {
-		halved := make([]*segment, len(x.directory)/2)
-		for i := range halved {
-			halved[i] = x.directory[2*i]
+		directory := make([]*segment, len(x.directory)/2)
+		for i := range directory {
+			directory[i] = x.directory[2*i]
 		}
-		x.directory = halved
+		x.directory = directory
 		x.bits--
 	}
 }

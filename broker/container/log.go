@@ -55,8 +55,8 @@ func (l *Log[T]) HeldBytes() int64 { return int64(len(l.chunks)) << logShift }
 // zeroed.
 func (l *Log[T]) Add(n int) (x *T, text []byte) {
 	size := int(unsafe.Sizeof(*x))
-	need := size + (n+7)&^7 + logTail
-	if len(l.chunks) == 0 || l.chunks[len(l.chunks)-1].usedBytes+need > LogChunk {
+	recordSize := size + (n+7)&^7 + logTail
+	if len(l.chunks) == 0 || l.chunks[len(l.chunks)-1].usedBytes+recordSize > LogChunk {
 		var m []byte
 		if len(l.chunks) > 0 && len(l.chunks) >= l.maxChunks {
 			m = l.drop()
@@ -66,9 +66,9 @@ func (l *Log[T]) Add(n int) (x *T, text []byte) {
 		l.chunks = append(l.chunks, logChunk{mem: m})
 	}
 	c := &l.chunks[len(l.chunks)-1]
-	m := c.mem[c.usedBytes : c.usedBytes+need]
-	c.usedBytes += need
-	*(*[2]uint32)(unsafe.Pointer(&m[need-logTail])) = [2]uint32{uint32(n), uint32(need)}
+	m := c.mem[c.usedBytes : c.usedBytes+recordSize]
+	c.usedBytes += recordSize
+	*(*[2]uint32)(unsafe.Pointer(&m[recordSize-logTail])) = [2]uint32{uint32(n), uint32(recordSize)}
 	return (*T)(unsafe.Pointer(unsafe.SliceData(m))), m[size : size+n : size+n]
 }
 

@@ -50,9 +50,9 @@ type slab struct {
 
 // Add stores parts side by side for record rec and returns their place.
 func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, offset uint32) {
-	need := uint32(entryHead + len(a) + len(b) + len(c))
-	number, at := s.reserve(need)
-	m := s.slabs[number].mem[at : at+need]
+	size := uint32(entryHead + len(a) + len(b) + len(c))
+	number, at := s.reserve(size)
+	m := s.slabs[number].mem[at : at+size]
 	binary.LittleEndian.PutUint32(m, rec)
 	copy(m[entryHead:], a)
 	if len(b) > 0 {
@@ -63,8 +63,8 @@ func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, offset uint32) {
 }
 
 // reserve reserves a number of bytes in the head slab, or in a new slab.
-func (s *Slabs) reserve(need uint32) (number, at uint32) {
-	if len(s.slabs) == 0 || s.slabs[s.headSlab].mem == nil || s.slabs[s.headSlab].usedBytes+need > slabSize {
+func (s *Slabs) reserve(size uint32) (number, at uint32) {
+	if len(s.slabs) == 0 || s.slabs[s.headSlab].mem == nil || s.slabs[s.headSlab].usedBytes+size > slabSize {
 		if len(s.slabs) > 0 && s.slabs[s.headSlab].mem != nil && s.slabs[s.headSlab].liveBytes == 0 {
 			s.emptySlabs = append(s.emptySlabs, s.headSlab)
 		}
@@ -80,9 +80,9 @@ func (s *Slabs) reserve(need uint32) (number, at uint32) {
 	}
 	b := &s.slabs[s.headSlab]
 	at = b.usedBytes
-	b.usedBytes += need
-	b.liveBytes += need
-	s.liveBytes += int64(need)
+	b.usedBytes += size
+	b.liveBytes += size
+	s.liveBytes += int64(size)
 	return s.headSlab, at
 }
 
@@ -104,10 +104,10 @@ func (s *Slabs) Bytes(number, offset, n uint32) []byte {
 // Drop frees the entry with n bytes at offset.
 func (s *Slabs) Drop(number, offset, n uint32) {
 	b := &s.slabs[number]
-	need := entryHead + n
-	binary.LittleEndian.PutUint32(b.mem[offset-entryHead:], deadEntry|need)
-	b.liveBytes -= need
-	s.liveBytes -= int64(need)
+	size := entryHead + n
+	binary.LittleEndian.PutUint32(b.mem[offset-entryHead:], deadEntry|size)
+	b.liveBytes -= size
+	s.liveBytes -= int64(size)
 	if b.liveBytes == 0 && number != s.headSlab {
 		s.emptySlabs = append(s.emptySlabs, number)
 		return
@@ -132,16 +132,16 @@ func (s *Slabs) compactSlab() {
 	}
 	for at := uint32(0); at < b.usedBytes; {
 		rec := binary.LittleEndian.Uint32(b.mem[at:])
-		need := rec &^ deadEntry
+		size := rec &^ deadEntry
 		if rec < deadEntry {
-			need = entryHead + s.Length(rec)
-			n, to := s.reserve(need)
-			copy(s.slabs[n].mem[to:to+need], b.mem[at:at+need])
+			size = entryHead + s.Length(rec)
+			n, to := s.reserve(size)
+			copy(s.slabs[n].mem[to:to+size], b.mem[at:at+size])
 			s.SetPos(rec, n, to+entryHead)
-			s.liveBytes -= int64(need)
-			s.slabs[number].liveBytes -= need
+			s.liveBytes -= int64(size)
+			s.slabs[number].liveBytes -= size
 		}
-		at += need
+		at += size
 	}
 	s.emptySlabs = append(s.emptySlabs, number)
 }

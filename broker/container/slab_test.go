@@ -42,15 +42,15 @@ func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 		x := newSlabTwin(pages)
 		var recs []uint32
 		next := uint32(0)
-		lent := map[uint32][2][]byte{} // bytes that the slabs returned, and a copy of them
+		views := map[uint32][2][]byte{} // bytes that the slabs returned, and a copy of them
 		for step := range 20000 {
 			if r.IntN(8) == 0 {
-				for rec, pair := range lent {
+				for rec, pair := range views {
 					if !bytes.Equal(pair[0], pair[1]) {
 						t.Fatalf("seed %d, step %d: bytes of entry %d changed before settle", seed, step, rec)
 					}
 				}
-				clear(lent)
+				clear(views)
 				x.slabs.FreeEmpty()
 			}
 			// Add entries for a while, then drop most of them, and so on.
@@ -72,7 +72,7 @@ func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 				}
 				rec := recs[i]
 				recs = append(recs[:i], recs[i+1:]...)
-				lent[rec] = [2][]byte{x.bytes(rec), bytes.Clone(x.data[rec])}
+				views[rec] = [2][]byte{x.bytes(rec), bytes.Clone(x.data[rec])}
 				x.drop(rec)
 			}
 			if len(recs) == 0 {
@@ -82,15 +82,15 @@ func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 				t.Fatalf("seed %d, step %d: entry %d is wrong", seed, step, rec)
 			}
 		}
-		live := int64(0)
+		liveBytes := int64(0)
 		for rec, d := range x.data {
-			live += int64(len(d) + entryHead)
+			liveBytes += int64(len(d) + entryHead)
 			if !bytes.Equal(x.bytes(rec), d) {
 				t.Fatalf("seed %d: entry %d is wrong", seed, rec)
 			}
 		}
-		if x.slabs.liveBytes != live {
-			t.Errorf("seed %d: %d bytes are counted live, want %d", seed, x.slabs.liveBytes, live)
+		if x.slabs.liveBytes != liveBytes {
+			t.Errorf("seed %d: %d bytes are counted live, want %d", seed, x.slabs.liveBytes, liveBytes)
 		}
 		if pages.returns < 10 {
 			t.Errorf("seed %d: memory was given back %d times only", seed, pages.returns)

@@ -39,7 +39,7 @@ func TestTableAgainstMap(t *testing.T) {
 		pages := &countingPages{}
 		x := Table[record]{Pages: pages}
 		want := map[uint32]record{}
-		var live []uint32
+		var liveRecs []uint32
 		peak := 0
 		take := func() {
 			n, rec := x.Take()
@@ -54,17 +54,17 @@ func TestTableAgainstMap(t *testing.T) {
 			}
 			*rec = record{r.Uint64(), n, r.Uint32()}
 			want[n] = *rec
-			live = append(live, n)
-			peak = max(peak, len(live))
+			liveRecs = append(liveRecs, n)
+			peak = max(peak, len(liveRecs))
 			if limit := (peak/tableChunk + 2) * tableChunk * int(unsafe.Sizeof(record{})); pages.heldBytes > limit {
 				t.Fatalf("seed %d: %d bytes are held, there never were more than %d records", seed, pages.heldBytes, peak)
 			}
 		}
 		put := func() {
-			i := r.IntN(len(live))
-			n := live[i]
-			live[i] = live[len(live)-1]
-			live = live[:len(live)-1]
+			i := r.IntN(len(liveRecs))
+			n := liveRecs[i]
+			liveRecs[i] = liveRecs[len(liveRecs)-1]
+			liveRecs = liveRecs[:len(liveRecs)-1]
 			if *x.Get(n) != want[n] {
 				t.Fatalf("seed %d: record %d holds %+v, want %+v", seed, n, *x.Get(n), want[n])
 			}
@@ -72,25 +72,25 @@ func TestTableAgainstMap(t *testing.T) {
 			x.Put(n)
 		}
 		for range 6 {
-			for target := r.IntN(12 * tableChunk); len(live) < target; {
-				if r.IntN(4) == 0 && len(live) > 0 {
+			for target := r.IntN(12 * tableChunk); len(liveRecs) < target; {
+				if r.IntN(4) == 0 && len(liveRecs) > 0 {
 					put()
 				} else {
 					take()
 				}
 			}
-			for target := r.IntN(tableChunk); len(live) > target; {
+			for target := r.IntN(tableChunk); len(liveRecs) > target; {
 				if r.IntN(6) == 0 {
 					take()
 				} else {
 					put()
 				}
 			}
-			if x.liveRecords != len(live) {
-				t.Fatalf("seed %d: %d live records, want %d", seed, x.liveRecords, len(live))
+			if x.liveRecords != len(liveRecs) {
+				t.Fatalf("seed %d: %d live records, want %d", seed, x.liveRecords, len(liveRecs))
 			}
 		}
-		for len(live) > 0 {
+		for len(liveRecs) > 0 {
 			put()
 		}
 		if limit := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.heldBytes > limit {
@@ -110,17 +110,17 @@ func TestTableAgainstMap(t *testing.T) {
 func TestTableAtChunkBorder(t *testing.T) {
 	pages := &countingPages{}
 	x := Table[record]{Pages: pages}
-	var last []uint32
+	var lastRecs []uint32
 	for range tableChunk + 1 {
 		n, _ := x.Take()
-		last = append(last, n)
+		lastRecs = append(lastRecs, n)
 	}
-	last = last[len(last)-2:]
+	lastRecs = lastRecs[len(lastRecs)-2:]
 	for range 1000 {
-		x.Put(last[0])
-		x.Put(last[1])
-		last[0], _ = x.Take()
-		last[1], _ = x.Take()
+		x.Put(lastRecs[0])
+		x.Put(lastRecs[1])
+		lastRecs[0], _ = x.Take()
+		lastRecs[1], _ = x.Take()
 	}
 	if pages.returns > 0 {
 		t.Errorf("memory was given back %d times", pages.returns)

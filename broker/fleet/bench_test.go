@@ -15,7 +15,7 @@ import (
 func BenchmarkIdle(b *testing.B) {
 	const brokers = 100
 	var machines []*fleet.Machine
-	var sent [brokers][]fleet.Message
+	var sentMessages [brokers][]fleet.Message
 	now := int64(1)
 	for i := range brokers {
 		core := broker.New(broker.Config{MaxUnusedTypes: 10})
@@ -28,8 +28,8 @@ func BenchmarkIdle(b *testing.B) {
 		for end := now + int64(time.Second); now < end; now += int64(100 * time.Millisecond) {
 			for i, m := range machines {
 				m.Tick(now)
-				sent[i] = m.Messages(sent[i])
-				for _, v := range sent[i] {
+				sentMessages[i] = m.Messages(sentMessages[i])
+				for _, v := range sentMessages[i] {
 					for j, o := range machines {
 						if i != j && v.To == "" {
 							o.Receive(now, v.Data)

@@ -217,11 +217,11 @@ func (m *Machine) grantPlaces(o *offer, n int) {
 	o.grantedAt = m.now
 	for i := range m.borrow.freeSupply {
 		s := &m.borrow.freeSupply[i]
-		if granted := min(n, s.Places); granted > 0 {
-			n -= granted
-			s.Places -= granted
-			m.reserve(o.typ, s.Set, granted)
-			o.reservations = append(o.reservations, broker.Supply{Set: s.Set, Places: granted})
+		if places := min(n, s.Places); places > 0 {
+			n -= places
+			s.Places -= places
+			m.reserve(o.typ, s.Set, places)
+			o.reservations = append(o.reservations, broker.Supply{Set: s.Set, Places: places})
 		}
 	}
 	if !o.isListed {
@@ -347,8 +347,8 @@ func (m *Machine) bestOffer(bt *borrowedType) (best *offer) {
 
 // answerType grants the places for a type to the best offers and reports whether offers are left.
 func (m *Machine) answerType(bt *borrowedType) bool {
-	var live []*offer
-	need := 0
+	var openOffers []*offer
+	wantedPlaces := 0
 	crowded := false
 	for _, o := range bt.offers {
 		switch {
@@ -356,11 +356,11 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 		case m.isCongested(o.peer): // the home already lends enough to fill the stream
 			crowded = true
 		default:
-			live = append(live, o)
-			need += o.jobs
+			openOffers = append(openOffers, o)
+			wantedPlaces += o.jobs
 		}
 	}
-	if len(live) == 0 {
+	if len(openOffers) == 0 {
 		bt.answerAt = 0
 		return crowded
 	}
@@ -368,20 +368,20 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 		bt.answerAt = bt.yieldUntil
 		return true
 	}
-	free := m.countFreePlaces(bt, need)
+	free := m.countFreePlaces(bt, wantedPlaces)
 	switch {
 	case free <= 0:
 		bt.answerAt = 0
 		return true
-	case len(live) > 1 && bt.answerAt == 0:
+	case len(openOffers) > 1 && bt.answerAt == 0:
 		bt.answerAt = m.now + collectTime
 		return true
 	case bt.answerAt > m.now:
 		return true
 	}
 	bt.answerAt = 0
-	slices.SortStableFunc(live, (*offer).compare)
-	for _, o := range live {
+	slices.SortStableFunc(openOffers, (*offer).compare)
+	for _, o := range openOffers {
 		n := min(free, o.jobs)
 		if n == 0 {
 			return true
@@ -527,9 +527,9 @@ func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 		return false
 	}
 	borrow := &m.borrow
-	own := bt.offerOf(p)
-	offer := own
-	if !own.isValid(m.now) {
+	ownOffer := bt.offerOf(p)
+	offer := ownOffer
+	if !ownOffer.isValid(m.now) {
 		offer = nil
 	}
 	betterOffer := m.bestOffer(bt).compare(offer) < 0
@@ -553,7 +553,7 @@ func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 		borrow.mustCheckOffers = true
 		return false
 	}
-	m.grantPlaces(own, 1)
+	m.grantPlaces(ownOffer, 1)
 	return true
 }
 

@@ -248,9 +248,9 @@ func (m *Machine) resumePaused() {
 		return
 	}
 	lend.mayResume = false
-	held := lend.pausedBorrowers
+	pausedBorrowers := lend.pausedBorrowers
 	lend.pausedBorrowers = nil
-	for _, br := range held {
+	for _, br := range pausedBorrowers {
 		br.isPaused = false
 		if br.isRemoved {
 			continue
@@ -343,8 +343,8 @@ func (m *Machine) sendToBorrower(br *borrower, e *broker.Effect) {
 // replaceOverdue retires borrowers with overdue runs, and moves their free places to new borrowers.
 func (m *Machine) replaceOverdue() {
 	for _, br := range m.lend.overdueBorrowers {
-		out, overdue := m.core.RunCount(br.corePeer)
-		if overdue == 0 || br.isRetired || br.isRemoved {
+		out, overdueRuns := m.core.RunCount(br.corePeer)
+		if overdueRuns == 0 || br.isRetired || br.isRemoved {
 			continue
 		}
 		br.isRetired = true

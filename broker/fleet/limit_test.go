@@ -203,12 +203,12 @@ func TestRemainingSetsAreWantedLater(t *testing.T) {
 	of := func(i int) *broker.JoinRequest {
 		return &broker.JoinRequest{Types: [][]byte{fmt.Appendf(nil, `"a%d"`, i), fmt.Appendf(nil, `"b%d"`, i)}, Prefetch: 1}
 	}
-	var joined []broker.Peer
+	var workers []broker.Peer
 	for i := range sets + 1 {
-		joined = append(joined, w.join(of(i)))
+		workers = append(workers, w.join(of(i)))
 	}
 	w.letPass(5 * time.Second)
-	for _, p := range joined[:sets] {
+	for _, p := range workers[:sets] {
 		w.applyEffects(1, w.cores[1].RemovePeer(w.now, p))
 	}
 	w.submit("x", fmt.Sprintf(`"a%d"`, sets), []byte("1"))

@@ -358,18 +358,18 @@ func (m *Machine) Events() []Event {
 
 // Messages returns the messages to be sent since the last call. sent are the messages that the last
 // call returned; they must not be used any more.
-func (m *Machine) Messages(sent []Message) []Message {
-	for _, msg := range sent {
+func (m *Machine) Messages(sentMessages []Message) []Message {
+	for _, msg := range sentMessages {
 		m.buffers.put(msg.Data)
 	}
-	clear(sent)
+	clear(sentMessages)
 	m.sendDemand()
 	for _, p := range m.peersByName {
 		m.sendProgress(p)
 		m.flush(p)
 	}
 	out := m.outgoing
-	m.outgoing = sent[:0]
+	m.outgoing = sentMessages[:0]
 	return out
 }
 

@@ -358,9 +358,9 @@ func (m *Machine) receiveAck(p *peer, r *reader) {
 	}
 	m.recordAck(p, got)
 	if resend {
-		for i, n := 0, 0; i < len(p.stream.unacked) && n < maxResend; i++ {
-			n += len(p.stream.unacked[i].data)
-			m.sendData(p, &p.stream.unacked[i])
+		for i, n := 0, 0; i < len(p.stream.unackedMessages) && n < maxResend; i++ {
+			n += len(p.stream.unackedMessages[i].data)
+			m.sendData(p, &p.stream.unackedMessages[i])
 		}
 	}
 }

@@ -50,8 +50,8 @@ func TestUnreadProgressIsSampled(t *testing.T) {
 	w.unreachable[0] = false
 	w.letPass(2 * time.Second)
 	for _, j := range w.assignments {
-		if last := w.progress[string(j.id)]; !bytes.HasSuffix(last, fmt.Append(nil, reports-1)) {
-			t.Errorf("of job %s the last progress is not told, of %d bytes", j.id, len(last))
+		if lastReport := w.progress[string(j.id)]; !bytes.HasSuffix(lastReport, fmt.Append(nil, reports-1)) {
+			t.Errorf("of job %s the last progress is not told, of %d bytes", j.id, len(lastReport))
 		}
 	}
 	w.answerJobs(t, runs)
@@ -92,7 +92,7 @@ func TestWorkerOverdueAtHomeGetsNoJob(t *testing.T) {
 			w.applyEffects(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
 		}
 		w.letPass(2 * time.Second)
-		stalled := w.assignments[0]
+		stalledRun := w.assignments[0]
 		w.assignments = nil
 		w.submit("2", `"t"`, []byte("1"))
 		p := w.cores[1].AddSubmitter() // submits a job of the borrower's own
@@ -101,7 +101,7 @@ func TestWorkerOverdueAtHomeGetsNoJob(t *testing.T) {
 		if len(w.assignments) != 0 {
 			t.Errorf("it has a run that is overdue at home (cancelled: %v), and is given %s", cancelled, w.assignments[0].id)
 		}
-		w.respond(stalled.to, stalled.id, []byte("1"))
+		w.respond(stalledRun.to, stalledRun.id, []byte("1"))
 		w.letPass(time.Second)
 		if len(w.assignments) != 2 {
 			t.Errorf("it has answered, and is given %d jobs, want 2", len(w.assignments))

@@ -84,13 +84,13 @@ func (e *events) Pop() any     { x := (*e)[len(*e)-1]; *e = (*e)[:len(*e)-1]; re
 
 // after calls run after d, unless the node has been restarted meanwhile.
 func (w *world) after(d int64, x *node, run func()) {
-	life := 0
+	lives := 0
 	if x != nil {
-		life = x.life
+		lives = x.lives
 	}
 	w.eventNumber++
 	heap.Push(&w.events, event{w.now + d, w.eventNumber, func() {
-		if x == nil || x.life == life {
+		if x == nil || x.lives == lives {
 			run()
 		}
 	}})
@@ -100,7 +100,7 @@ func (w *world) after(d int64, x *node, run func()) {
 type node struct {
 	*world
 	number         int
-	life           int
+	lives          int
 	core           *broker.Broker
 	machine        *fleet.Machine
 	statsBefore    fleet.Stats
@@ -108,7 +108,7 @@ type node struct {
 	thawedAt       int64 // when the node was last unfrozen
 	disconnected   bool  // the node is not connected to NATS
 	flushScheduled bool  // is scheduled
-	sent           []fleet.Message
+	sentMessages   []fleet.Message
 	workers        map[broker.Peer]*worker
 	submitters     map[broker.Peer]map[string]*job
 	peers          []broker.Peer // peers of both kinds
@@ -116,8 +116,8 @@ type node struct {
 
 // worker is a worker of a node, with the jobs that are out on it.
 type worker struct {
-	jobsOut map[string]bool
-	overdue map[string]bool // the ids whose runs are overdue at home
+	jobsOut    map[string]bool
+	overdueIDs map[string]bool // the ids whose runs are overdue at home
 }
 
 // job is a job as its submitter sees it.
@@ -143,7 +143,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 }
 
 func (x *node) start() {
-	x.life++
+	x.lives++
 	if x.machine != nil {
 		st := x.machine.Info().Stats
 		x.statsBefore.TotalLent += st.TotalLent
@@ -154,7 +154,7 @@ func (x *node) start() {
 	x.core = broker.New(broker.Config{MaxUnusedTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.submitters, x.peers = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
 	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), MaxMessage: 200, MaxInFlight: 2000}, x.core, x.now, x.applyEffects)
-	x.flushScheduled, x.sent, x.disconnected, x.frozenUntil, x.thawedAt = false, nil, false, 0, x.now
+	x.flushScheduled, x.sentMessages, x.disconnected, x.frozenUntil, x.thawedAt = false, nil, false, 0, x.now
 	for range 1 + x.rng.IntN(2) {
 		x.addSubmitter()
 	}
@@ -192,8 +192,8 @@ func (x *node) flushSoon() {
 	x.after(x.rng.Int64N(50_000), x, func() {
 		x.flushScheduled = false
 		x.machine.Events()
-		x.sent = x.machine.Messages(x.sent)
-		for _, m := range x.sent {
+		x.sentMessages = x.machine.Messages(x.sentMessages)
+		for _, m := range x.sentMessages {
 			for _, y := range x.nodes {
 				if y == x || x.disconnected || m.To != "" && m.To != y.name() {
 					continue
@@ -273,10 +273,10 @@ func (x *node) checkForMachine(e *broker.Effect) {
 		for _, y := range x.nodes {
 			for _, p := range y.peers {
 				if w := y.workers[p]; x.noFaults && w != nil && w.jobsOut[id] {
-					w.overdue[id] = false
+					w.overdueIDs[id] = false
 					x.after(int64(20*time.Millisecond), x, func() {
-						if _, wasOverdue := w.overdue[id]; wasOverdue {
-							w.overdue[id] = true // long enough ago for the borrower to know
+						if _, wasOverdue := w.overdueIDs[id]; wasOverdue {
+							w.overdueIDs[id] = true // long enough ago for the borrower to know
 						}
 					})
 				}
@@ -294,8 +294,8 @@ func (x *node) deliverToWorker(p broker.Peer, w *worker, e *broker.Effect) {
 		if w.jobsOut[id] {
 			x.t.Errorf("a worker has two jobs with id %s", id)
 		}
-		for o := range w.overdue {
-			if w.overdue[o] {
+		for o := range w.overdueIDs {
+			if w.overdueIDs[o] {
 				x.t.Errorf("a worker is given job %s, and its run of %s is overdue at home", id, o)
 			}
 		}
@@ -333,7 +333,7 @@ func (x *node) answerJob(p broker.Peer, w *worker, id string) {
 		return
 	}
 	delete(w.jobsOut, id)
-	delete(w.overdue, id)
+	delete(w.overdueIDs, id)
 	name := []byte(id)
 	switch n := x.rng.IntN(40); {
 	case n == 0:
@@ -414,16 +414,16 @@ func (x *node) addWorker() {
 // pick returns one of the peers that are still alive.
 func pick[T any](x *node, peers map[broker.Peer]T) (broker.Peer, bool) {
 	x.peers = slices.DeleteFunc(x.peers, func(p broker.Peer) bool { return x.workers[p] == nil && x.submitters[p] == nil })
-	var alive []broker.Peer
+	var livePeers []broker.Peer
 	for _, p := range x.peers {
 		if _, known := peers[p]; known {
-			alive = append(alive, p)
+			livePeers = append(livePeers, p)
 		}
 	}
-	if len(alive) == 0 {
+	if len(livePeers) == 0 {
 		return 0, false
 	}
-	return alive[x.rng.IntN(len(alive))], true
+	return livePeers[x.rng.IntN(len(livePeers))], true
 }
 
 func (x *node) submit() {
@@ -517,7 +517,7 @@ func (w *world) causeRandomEvent() {
 	case n < 91:
 		x.start()
 	case n < 92:
-		x.life++ // the node is killed, and started again later
+		x.lives++ // the node is killed, and started again later
 		x.disconnected = true
 		x.freeze()
 		x.after(x.frozenUntil-w.now, x, x.start)
@@ -582,7 +582,7 @@ func (w *world) run() {
 	}
 	// All faults end, and all types get workers.
 	w.isFinishing, w.loss, w.cutAt = true, 0, map[[2]int]int64{}
-	last := w.nodes[w.rng.IntN(len(w.nodes))]
+	lastNode := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, x := range w.nodes {
 		if x.disconnected {
 			x.start()
@@ -595,16 +595,16 @@ func (w *world) run() {
 			x.handle(effects)
 		}
 	}
-	p := last.core.AddWorker()
-	last.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
-	last.handle(last.core.Join(w.now, p, &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
+	p := lastNode.core.AddWorker()
+	lastNode.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
+	lastNode.handle(lastNode.core.Join(w.now, p, &broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
 	for range 300 {
 		w.runUntil(w.now + int64(time.Second))
-		held := 0
+		jobs := 0
 		for _, x := range w.nodes {
-			held += int(x.core.JobCount()) + x.core.BorrowedRuns()
+			jobs += int(x.core.JobCount()) + x.core.BorrowedRuns()
 		}
-		if held == 0 {
+		if jobs == 0 {
 			break
 		}
 	}

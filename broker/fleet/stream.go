@@ -8,10 +8,10 @@ import "slices"
 type stream struct {
 	batches  []batch // to be sent
 	lastSent uint64  // number of the last message
-	// unacked holds the messages that the peer has not acked, by number.
-	unacked   []message
-	inFlight  int // bytes in unacked
-	heldBytes int // bytes in batches and in unacked
+	// unackedMessages holds the messages that the peer has not acked, by number.
+	unackedMessages []message
+	inFlight        int // bytes in unacked
+	heldBytes       int // bytes in batches and in unacked
 
 	lastReceived  uint64 // number of the last message that was received in order
 	partial       []byte // parts of an item that is longer than a message
@@ -99,7 +99,7 @@ func (s *stream) sendNext(size, maxInFlight int, send func(msg *message, items i
 		length := min(size, len(b.data))
 		s.lastSent++
 		msg := message{number: s.lastSent, data: b.data[:length], continues: length < len(b.data), ownsBuffer: !b.started && length == len(b.data)}
-		s.unacked = append(s.unacked, msg)
+		s.unackedMessages = append(s.unackedMessages, msg)
 		s.inFlight += length
 		if msg.continues {
 			b.data, b.started = b.data[length:], true
@@ -123,15 +123,15 @@ func (s *stream) markAckSent() { s.messagesToAck, s.bytesToAck = 0, 0 }
 // recordAck records that the peer has all messages up to a number.
 func (s *stream) recordAck(number uint64, to *bufferPool) {
 	n := 0
-	for n < len(s.unacked) && s.unacked[n].number <= number {
-		s.heldBytes -= len(s.unacked[n].data)
-		s.inFlight -= len(s.unacked[n].data)
-		if s.unacked[n].ownsBuffer {
-			to.put(s.unacked[n].data)
+	for n < len(s.unackedMessages) && s.unackedMessages[n].number <= number {
+		s.heldBytes -= len(s.unackedMessages[n].data)
+		s.inFlight -= len(s.unackedMessages[n].data)
+		if s.unackedMessages[n].ownsBuffer {
+			to.put(s.unackedMessages[n].data)
 		}
 		n++
 	}
-	s.unacked = slices.Delete(s.unacked, 0, n)
+	s.unackedMessages = slices.Delete(s.unackedMessages, 0, n)
 }
 
 // receive handles a message and returns the items that it completes.

@@ -15,16 +15,16 @@ import (
 
 // twins are two brokers, with submitters at the first one and workers at the second.
 type twins struct {
-	now         int64
-	delay       int64 // of messages
-	unreachable [2]bool
-	sendsLeft   [2]int // how many more messages it can send; negative: no limit
-	noListener  bool   // NATS knows no listener on the second one's subject
-	maxMessage  int    // bytes of a message; 0: no limit
-	cores       [2]*broker.Broker
-	machines    [2]*fleet.Machine
-	sent        [2][]fleet.Message
-	inFlight    []delivery
+	now          int64
+	delay        int64 // of messages
+	unreachable  [2]bool
+	sendsLeft    [2]int // how many more messages it can send; negative: no limit
+	noListener   bool   // NATS knows no listener on the second one's subject
+	maxMessage   int    // bytes of a message; 0: no limit
+	cores        [2]*broker.Broker
+	machines     [2]*fleet.Machine
+	sentMessages [2][]fleet.Message
+	inFlight     []delivery
 
 	submitter   broker.Peer
 	assignments []assignment // jobs that workers were given
@@ -91,8 +91,8 @@ func (w *twins) letPass(d time.Duration) {
 				if !m.HasPending() {
 					continue
 				}
-				w.sent[i] = m.Messages(w.sent[i])
-				for _, v := range w.sent[i] {
+				w.sentMessages[i] = m.Messages(w.sentMessages[i])
+				for _, v := range w.sentMessages[i] {
 					if v.WantReply && w.noListener && i == 0 && w.sendsLeft[0] != 0 {
 						m.OnNoListener(w.now, v.To)
 					}
@@ -192,7 +192,7 @@ func TestBurstIsLentInSmallParts(t *testing.T) {
 	for i := range jobs {
 		w.submit(fmt.Sprint(i), `"t"`, body)
 	}
-	limit, assigned := 0, 0
+	limit, assignedJobs := 0, 0
 	for end := w.now + int64(time.Minute); w.answers < jobs && w.now < end; {
 		w.letPass(5 * time.Millisecond)
 		inFlight := 0
@@ -200,15 +200,15 @@ func TestBurstIsLentInSmallParts(t *testing.T) {
 			inFlight += len(x.data)
 		}
 		limit = max(limit, inFlight)
-		assigned += len(w.assignments)
+		assignedJobs += len(w.assignments)
 		for _, j := range w.assignments {
 			w.respond(j.to, j.id, body)
 		}
 		w.assignments = w.assignments[:0]
 	}
 	st := w.machines[0].Info().Stats
-	if w.answers != jobs || assigned != jobs || st.LostJobs+st.ReturnedJobs+st.MissedMessages != 0 {
-		t.Errorf("%d of %d jobs were answered, %d given to workers: %+v", w.answers, jobs, assigned, st)
+	if w.answers != jobs || assignedJobs != jobs || st.LostJobs+st.ReturnedJobs+st.MissedMessages != 0 {
+		t.Errorf("%d of %d jobs were answered, %d given to workers: %+v", w.answers, jobs, assignedJobs, st)
 	}
 	if limit > 10<<20 {
 		t.Errorf("%d bytes were under way at a time", limit)
@@ -350,13 +350,13 @@ func TestWantsAreSentRarely(t *testing.T) {
 // TestWantsOfOtherWorkersArrive: if a worker has more type names than fit into one NATS message, the wants of
 // another worker still arrive, whichever worker joined first.
 func TestWantsOfOtherWorkersArrive(t *testing.T) {
-	var many [][]byte
+	var patterns [][]byte
 	for i := range 1000 {
-		many = append(many, fmt.Appendf(nil, `"%0*d"`, 1000, i))
+		patterns = append(patterns, fmt.Appendf(nil, `"%0*d"`, 1000, i))
 	}
 	for _, order := range [][]*broker.JoinRequest{
-		{{Type: []byte(`"near"`)}, {Types: many, Except: many[:500]}, {Type: []byte(`"far"`)}},
-		{{Types: many, Except: many[:500]}, {Type: []byte(`"near"`)}, {Type: []byte(`"far"`)}},
+		{{Type: []byte(`"near"`)}, {Types: patterns, Except: patterns[:500]}, {Type: []byte(`"far"`)}},
+		{{Types: patterns, Except: patterns[:500]}, {Type: []byte(`"near"`)}, {Type: []byte(`"far"`)}},
 	} {
 		w := newTwins(0)
 		w.maxMessage = 1 << 20

@@ -17,9 +17,9 @@ type peerWants struct {
 
 // wantedSet is a set of types that workers of another broker serve, and their places.
 type wantedSet struct {
-	types  [][]byte
-	serves func(typ []byte) bool
-	places int
+	types      [][]byte
+	servesType func(typ []byte) bool
+	places     int
 }
 
 func newWants() peerWants {
@@ -40,7 +40,7 @@ func (w *peerWants) placeCount(typ []byte) int {
 	}
 	n := w.types[string(typ)]
 	for _, s := range w.sets {
-		if s.serves(typ) {
+		if s.servesType(typ) {
 			n += s.places
 		}
 	}

@@ -178,7 +178,7 @@ func ListenUnix(path string) (net.Listener, error) {
 	}
 	u := &unixListener{UnixListener: l.(*net.UnixListener), path: path}
 	u.SetUnlinkOnClose(false)
-	if u.created, err = os.Lstat(path); err != nil {
+	if u.createdFile, err = os.Lstat(path); err != nil {
 		_ = u.UnixListener.Close()
 		return nil, err
 	}
@@ -189,15 +189,15 @@ func ListenUnix(path string) (net.Listener, error) {
 // such as the socket of a successor.
 type unixListener struct {
 	*net.UnixListener
-	path    string
-	created os.FileInfo
-	once    sync.Once
+	path        string
+	createdFile os.FileInfo
+	closeOnce   sync.Once
 }
 
 // Close implements net.Listener.
 func (u *unixListener) Close() error {
-	u.once.Do(func() {
-		if is, err := os.Lstat(u.path); err == nil && os.SameFile(is, u.created) {
+	u.closeOnce.Do(func() {
+		if current, err := os.Lstat(u.path); err == nil && os.SameFile(current, u.createdFile) {
 			_ = os.Remove(u.path)
 		}
 	})

@@ -25,17 +25,17 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 	if err := os.Mkdir(path("folder"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	taken, err := net.Listen("unix", path("taken"))
+	usedListener, err := net.Listen("unix", path("taken"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
-	dead, err := net.Listen("unix", path("dead"))
+	defer usedListener.Close()
+	staleListener, err := net.Listen("unix", path("dead"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.(*net.UnixListener).SetUnlinkOnClose(false)
-	_ = dead.Close()
+	staleListener.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = staleListener.Close()
 	datagrams, err := net.ListenPacket("unixgram", path("datagrams"))
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 	if err := os.Symlink("dead", path("link")); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ name, says string }{
+	for _, c := range []struct{ name, wantError string }{
 		{"file", "is not a socket"}, {"folder", "is not a socket"}, {"link", "is not a socket"},
 		{"taken", "another process listens"}, {"datagrams", "wrong type"},
 		{"none/socket", "no such file"}, {strings.Repeat("x", 200), "invalid argument"},
@@ -54,8 +54,8 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 		if err == nil {
 			_ = l.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%.20s: %v, want %q", c.name, err, c.says)
+		if err == nil || !strings.Contains(err.Error(), c.wantError) {
+			t.Errorf("%.20s: %v, want %q", c.name, err, c.wantError)
 		}
 		if after, _ := os.Lstat(path(c.name)); before != nil && (after == nil || !os.SameFile(before, after)) {
 			t.Errorf("%.20s is another one now", c.name)
@@ -150,18 +150,18 @@ func TestFileLimitIsDivided(t *testing.T) {
 			t.Fatal(err)
 		}
 	}()
-	for _, c := range []struct{ files, option, wanted, want, others int }{
+	for _, c := range []struct{ files, option, wantOption, want, others int }{
 		{1024, 0, 0, 896, 0}, {1024, 100, 0, 100, 0}, {1024, 896, 0, 896, 0}, {1024, 897, 0, 896, 0}, {1024, 1 << 20, 0, 896, 0},
 		{256, 0, 0, 192, 0}, {64, 0, 0, 40, 0}, {25, 0, 0, 1, 0}, {24, 0, 0, 0, 0}, {10, 5, 0, 0, 0},
 		{20000, 0, 256, 19616, 256}, {1024, 0, 256, 640, 256}, {1024, 700, 256, 640, 256}, {256, 0, 256, 64, 128}, {25, 0, 256, 1, 12},
 	} {
-		low := limit
-		low.Cur = uint64(c.files)
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		rlimit := limit
+		rlimit.Cur = uint64(c.files)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &rlimit); err != nil {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		got, others, err := DivideFileLimit("--max-conns", c.option, c.wanted, zerolog.New(&log))
+		got, others, err := DivideFileLimit("--max-conns", c.option, c.wantOption, zerolog.New(&log))
 		if warned := log.Len() > 0; warned != (c.want > 0 && c.option > c.want) {
 			t.Errorf("--max-conns %d becomes %d, the log has %s", c.option, got, log.String())
 		}

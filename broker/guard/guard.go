@@ -99,9 +99,9 @@ func (o *Options) LoadCertificates(log zerolog.Logger) (*Certificates, error) {
 
 // Load reads the files again. If that fails, the old certificates stay in use.
 func (c *Certificates) Load() error {
-	loaded, err := c.options.loadTLS()
+	config, err := c.options.loadTLS()
 	if err == nil {
-		c.current.Store(loaded)
+		c.current.Store(config)
 		c.LogWarning()
 	}
 	return err
@@ -126,12 +126,12 @@ func (c *Certificates) Warning(now time.Time) (text string, invalid bool) {
 		return "", false
 	}
 	leaf := c.current.Load().Certificates[0].Leaf
-	switch left := leaf.NotAfter.Sub(now); {
-	case left < 0:
+	switch validFor := leaf.NotAfter.Sub(now); {
+	case validFor < 0:
 		return "the TLS certificate expired at " + leaf.NotAfter.Format(time.RFC3339), true
 	case now.Before(leaf.NotBefore):
 		return "the TLS certificate is not valid before " + leaf.NotBefore.Format(time.RFC3339), true
-	case left < min(warnBefore, leaf.NotAfter.Sub(leaf.NotBefore)/10):
+	case validFor < min(warnBefore, leaf.NotAfter.Sub(leaf.NotBefore)/10):
 		return "the TLS certificate expires at " + leaf.NotAfter.Format(time.RFC3339), false
 	}
 	return "", false

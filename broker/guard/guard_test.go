@@ -25,7 +25,7 @@ func TestCertificateWarningIsLogged(t *testing.T) {
 	o := Options{TLSCert: filepath.Join(dir, "cert"), TLSKey: filepath.Join(dir, "key")}
 	for name, c := range map[string]struct {
 		from, until time.Duration // from now
-		says        string
+		wantText    string
 		invalid     bool
 	}{
 		"long":    {-day, 30 * day, "", false},
@@ -62,10 +62,10 @@ func TestCertificateWarningIsLogged(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		text, invalid := certs.Warning(time.Now())
-		if invalid != c.invalid || !strings.Contains(text, c.says) || (text == "") != (c.says == "") {
+		if invalid != c.invalid || !strings.Contains(text, c.wantText) || (text == "") != (c.wantText == "") {
 			t.Errorf("%s: %q, %v", name, text, invalid)
 		}
-		if n := strings.Count(log.String(), "the TLS certificate"); n != map[bool]int{true: 0, false: 2}[c.says == ""] {
+		if n := strings.Count(log.String(), "the TLS certificate"); n != map[bool]int{true: 0, false: 2}[c.wantText == ""] {
 			t.Errorf("%s: the log says it %d times: %s", name, n, &log)
 		}
 	}

@@ -151,8 +151,8 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 		for _, name := range strings.Split(f[1], ",") {
 			i := slices.Index(t.Scopes, name)
 			if i < 0 {
-				last := len(t.Scopes) - 1
-				return nil, fmt.Errorf("line %d: unknown scope %q, want %s or %s", n, name, strings.Join(t.Scopes[:last], ", "), t.Scopes[last])
+				lastIndex := len(t.Scopes) - 1
+				return nil, fmt.Errorf("line %d: unknown scope %q, want %s or %s", n, name, strings.Join(t.Scopes[:lastIndex], ", "), t.Scopes[lastIndex])
 			}
 			g.Scopes |= 1 << i
 		}

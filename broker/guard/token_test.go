@@ -29,22 +29,22 @@ func TestTokenFileIsParsed(t *testing.T) {
 		t.Fatalf("%d grants, %v", len(got), err)
 	}
 	for i, c := range []struct {
-		scopes      Scope
-		fits, fails string
+		scopes                     Scope
+		allowedTypes, refusedTypes string
 	}{
 		{submitScope, "mail thumb-x thumb-", "mail2 other"}, {workScope, "mail other", ""},
 		{submitScope | workScope | adminScope, "mail other", ""}, {workScope, "mail#1", "mail mail#2"},
 	} {
 		g := got[i]
-		if g.Scopes != c.scopes || g.AllTypes != (c.fails == "") {
+		if g.Scopes != c.scopes || g.AllTypes != (c.refusedTypes == "") {
 			t.Errorf("grant %d has the scopes %b; of any type: %t", i, g.Scopes, g.AllTypes)
 		}
-		for _, typ := range strings.Fields(c.fits) {
+		for _, typ := range strings.Fields(c.allowedTypes) {
 			if !g.Covers(typ) {
 				t.Errorf("grant %d does not cover %s", i, typ)
 			}
 		}
-		for _, typ := range strings.Fields(c.fails) {
+		for _, typ := range strings.Fields(c.refusedTypes) {
 			if g.Covers(typ) {
 				t.Errorf("grant %d covers %s", i, typ)
 			}
@@ -53,7 +53,7 @@ func TestTokenFileIsParsed(t *testing.T) {
 	if got[3].Hash != sha256.Sum256([]byte("to#ken")) {
 		t.Error("a token with # is cut")
 	}
-	for _, c := range []struct{ file, says string }{
+	for _, c := range []struct{ file, wantError string }{
 		{"token\n", "line 1: want TOKEN SCOPES [TYPES], got 1 fields"},
 		{"\n\ntoken submit a b\n", "line 3: want TOKEN SCOPES [TYPES], got 4 fields"},
 		{"token submit mail\n# more\ntoken work mail\n", "line 3: this token is on line 1 already"},
@@ -64,17 +64,17 @@ func TestTokenFileIsParsed(t *testing.T) {
 		{"token #submit\n", "got 1 fields"},
 		{"token submit " + strings.Repeat("x", 1<<17), "too long"},
 	} {
-		if g, err := brokerTokens().parse([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%.30q gives %d grants and %v, want an error with %q", c.file, len(g), err, c.says)
+		if g, err := brokerTokens().parse([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.wantError) {
+			t.Errorf("%.30q gives %d grants and %v, want an error with %q", c.file, len(g), err, c.wantError)
 		}
 	}
 }
 
 func TestPatternsMatchTypes(t *testing.T) {
 	for _, c := range []struct {
-		glob  string
-		fits  string // space between
-		fails string
+		glob    string
+		matches string // space between
+		fails   string
 	}{
 		{"mail", "mail", "Mail mails xmail -"},
 		{"*", "mail * é", ""},
@@ -89,7 +89,7 @@ func TestPatternsMatchTypes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range strings.Fields(c.fits) {
+		for _, s := range strings.Fields(c.matches) {
 			if !grants[0].Covers(s) {
 				t.Errorf("%q does not fit %q", s, c.glob)
 			}
@@ -109,12 +109,12 @@ func TestUntypedTokensRejectTypes(t *testing.T) {
 	if g, err := k.parse([]byte("token push,pull\n")); err != nil || len(g) != 1 || g[0].Scopes != 3 || !g[0].Covers("any") {
 		t.Errorf("got %+v, %v", g, err)
 	}
-	for file, says := range map[string]string{
+	for file, wantError := range map[string]string{
 		"token push mail":  "want TOKEN SCOPES, got 3 fields",
 		"token push,admin": `unknown scope "admin", want push or pull`,
 	} {
-		if _, err := k.parse([]byte(file)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want %q", file, err, says)
+		if _, err := k.parse([]byte(file)); err == nil || !strings.Contains(err.Error(), wantError) {
+			t.Errorf("%s: %v, want %q", file, err, wantError)
 		}
 	}
 }
@@ -134,9 +134,9 @@ func TestFailedReloadKeepsTokens(t *testing.T) {
 	if err := k.Load(); err != nil {
 		t.Fatal(err)
 	}
-	one := k.Find([]byte("one"))
-	if one == nil || !one.Covers("a") || one.Covers("b") || k.Find([]byte("three")) != nil || k.Find(nil) != nil {
-		t.Fatalf("one is granted %+v", one)
+	grant := k.Find([]byte("one"))
+	if grant == nil || !grant.Covers("a") || grant.Covers("b") || k.Find([]byte("three")) != nil || k.Find(nil) != nil {
+		t.Fatalf("one is granted %+v", grant)
 	}
 	write("three submit\none\n")
 	if err := k.Load(); err == nil || !strings.Contains(err.Error(), file+": line 2") {
@@ -146,7 +146,7 @@ func TestFailedReloadKeepsTokens(t *testing.T) {
 	if err := k.Load(); err == nil {
 		t.Error("a missing file was read")
 	}
-	if k.Find([]byte("one")) != one || k.Find([]byte("three")) != nil {
+	if k.Find([]byte("one")) != grant || k.Find([]byte("three")) != nil {
 		t.Error("a file that cannot be read changed the tokens")
 	}
 	write("three submit\n")

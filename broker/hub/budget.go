@@ -55,13 +55,13 @@ func (h *Hub) shedUnread() {
 	if toWorkers > toSubmitters {
 		port = wire.WorkerPort
 	}
-	for _, chosen := range h.connsToClose(excess+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
+	for _, victim := range h.connsToClose(excess+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
 		if c.Port != port {
 			return 0, 0
 		}
 		return c.outbox.waitingMemory.Load(), c.outbox.waitingSince.Load()
 	}) {
-		h.abort(chosen.conn)
+		h.abort(victim.conn)
 	}
 }
 
@@ -69,24 +69,24 @@ func (h *Hub) shedUnread() {
 // first of these frames. Only the owner calls it.
 func (c *Conn) RecordUnfinished(bytes int, frame uint64) {
 	unfinished, h := &c.unfinished, c.hub
-	n, old := int64(bytes), unfinished.bytes.Load()
+	n, oldBytes := int64(bytes), unfinished.bytes.Load()
 	if n == 0 {
-		if old != 0 {
+		if oldBytes != 0 {
 			h.inputBytes.Add(-unfinished.bytes.Swap(0))
 		}
 		return
 	}
 	now := h.clock()
-	if old == 0 || unfinished.frame != frame {
+	if oldBytes == 0 || unfinished.frame != frame {
 		unfinished.begunAt.Store(now)
 		unfinished.frame = frame
 	}
 	unfinished.progressAt.Store(now)
-	if n == old {
+	if n == oldBytes {
 		return
 	}
-	old = unfinished.bytes.Swap(n)
-	if total := h.inputBytes.Add(n - old); n > old && h.cfg.MaxInbound > 0 && total > h.cfg.MaxInbound {
+	oldBytes = unfinished.bytes.Swap(n)
+	if total := h.inputBytes.Add(n - oldBytes); n > oldBytes && h.cfg.MaxInbound > 0 && total > h.cfg.MaxInbound {
 		h.shedUnfinished()
 	}
 }
@@ -97,11 +97,11 @@ func (h *Hub) shedUnfinished() {
 		if total <= limit {
 			return
 		}
-		for _, chosen := range h.connsToClose(total-limit+limit/8, func(c *Conn) (bytes, since int64) {
+		for _, victim := range h.connsToClose(total-limit+limit/8, func(c *Conn) (bytes, since int64) {
 			return c.unfinished.bytes.Load(), c.unfinished.begunAt.Load()
 		}) {
-			h.closeUnfinished(chosen.conn, fmt.Sprintf(
-				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, limit, chosen.bytes))
+			h.closeUnfinished(victim.conn, fmt.Sprintf(
+				"all connections together hold %d bytes of unfinished frames, at most %d are allowed (max-inbound), and this one holds %d", total, limit, victim.bytes))
 		}
 	})
 }
@@ -227,9 +227,9 @@ const smallBacklog = 64 << 10
 // they would cause more output. The limit is MaxOutbound or, for submitters, what is left of
 // MaxUnread.
 func (c *Conn) Congested() bool {
-	held, h := int64(c.UnreadBytes()), c.hub
-	return held > int64(h.cfg.MaxOutbound) ||
-		held > smallBacklog && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unreadBytes[c.Port].Load()
+	unreadBytes, h := int64(c.UnreadBytes()), c.hub
+	return unreadBytes > int64(h.cfg.MaxOutbound) ||
+		unreadBytes > smallBacklog && c.Port == wire.SubmitPort && h.cfg.MaxUnread > 0 && unreadBytes > h.cfg.MaxUnread-h.unreadBytes[c.Port].Load()
 }
 
 // Memory holds the sizes of the parts of the hub's memory, in bytes.

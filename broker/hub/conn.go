@@ -82,7 +82,7 @@ func (h *Hub) Remove(c *Conn) {
 				h.outcomes--
 			}
 		}
-		c.outbox.marks, c.outbox.unwritten, c.outbox.answers = nil, nil, 0
+		c.outbox.marks, c.outbox.unwrittenPieces, c.outbox.answers = nil, nil, 0
 		c.RecordUnfinished(0, 0)
 		c.state = stateClosed
 		delete(h.closingConns, c)

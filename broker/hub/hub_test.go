@@ -170,7 +170,7 @@ func TestStableBodyIsNotCopied(t *testing.T) {
 		c.StableBody = true
 		from.steps([]hub.Command{c})
 	}
-	gets := func(to *testPeer, want string) {
+	wantFrame := func(to *testPeer, want string) {
 		t.Helper()
 		if outs := to.sink.Take(); len(outs) != 1 {
 			t.Fatalf("%d outputs, want one", len(outs))
@@ -185,12 +185,12 @@ func TestStableBodyIsNotCopied(t *testing.T) {
 	}
 	big(s, `{"action":"submit","id":"a","progress":true,"body":`+body+`}`)
 	w.step(h, `{"action":"join","type":"default"}`)
-	gets(w, `{"action":"job","id":"a","type":"default","body":`+body+`}`)
+	wantFrame(w, `{"action":"job","id":"a","type":"default","body":`+body+`}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`)
 	big(w, `{"action":"progress","body":`+body+`}`)
-	gets(s, `{"id":"a","progress":`+body+`}`)
+	wantFrame(s, `{"id":"a","progress":`+body+`}`)
 	big(w, `{"action":"respond","body":`+body+`}`)
-	gets(s, `{"id":"a","body":`+body+`}`)
+	wantFrame(s, `{"id":"a","body":`+body+`}`)
 }
 
 // TestSlowReaderIsRefusedThenClosed: above half of its limit, a peer may not submit. Beyond the limit it is
@@ -208,9 +208,9 @@ func TestSlowReaderIsRefusedThenClosed(t *testing.T) {
 		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", outs)
 	}
 	readOutput(w.conn, 0)
-	half := `"` + strings.Repeat("y", 1200) + `"`
+	bigBody := `"` + strings.Repeat("y", 1200) + `"`
 	respond := func() {
-		w.step(h, `{"action":"respond","body":`+half+`}`)
+		w.step(h, `{"action":"respond","body":`+bigBody+`}`)
 		w.sink.Take()
 		readOutput(w.conn, 0)
 	}
@@ -249,7 +249,7 @@ func TestOutputCountsUntilWritten(t *testing.T) {
 		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", length)+`"}`)
 		return s.sink.Take()
 	}
-	hold := func(outs []hub.Output, unsent int) {
+	checkCounts := func(outs []hub.Output, unsent int) {
 		t.Helper()
 		if len(outs) != 1 || outs[0].Abort {
 			t.Fatalf("%+v", outs)
@@ -258,11 +258,11 @@ func TestOutputCountsUntilWritten(t *testing.T) {
 	}
 	s.sink.Take()
 	readOutput(s.conn, 0)
-	hold(answer(9000), 9000)
+	checkCounts(answer(9000), 9000)
 	readOutput(s.conn, 0)
-	hold(answer(9000), 9000)
+	checkCounts(answer(9000), 9000)
 	readOutput(s.conn, 4000)
-	hold(answer(9000), 9000)
+	checkCounts(answer(9000), 9000)
 	if st := h.Stats(); st.Overflows != 0 {
 		t.Fatalf("%+v", st)
 	}
@@ -329,19 +329,19 @@ func TestAnswersAreOwedUntilWritten(t *testing.T) {
 		t.Errorf("%d bytes are owed to submitters, a worker has not been sent its ok", n)
 	}
 	s.step(h, `{"action":"ping"}`)
-	owes := func(when string, want int) {
+	wantOwed := func(when string, want int) {
 		t.Helper()
 		if n, _, _ := h.Backlog(); n != want {
 			t.Errorf("%s: %d bytes are owed, want %d", when, n, want)
 		}
 	}
-	owes("appended", 15)
+	wantOwed("appended", 15)
 	s.sink.Take()
-	owes("taken", 15)
+	wantOwed("taken", 15)
 	readOutput(s.conn, 5)
-	owes("written in part", 5)
+	wantOwed("written in part", 5)
 	readOutput(s.conn, 0)
-	owes("written", 0)
+	wantOwed("written", 0)
 }
 
 // TestNothingFollowsClosingError: no frame follows the error with which a worker is closed, and the worker's only
@@ -391,12 +391,12 @@ func TestTimerTicksIdleCore(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, MaxUnusedTypes: 10}, MaxOutbound: 1 << 20})
 	defer h.Close()
 	s := stateOpen(t, h, wire.SubmitPort)
-	woken := make(chan struct{}, 1)
-	s.sink = h.NewSink(hub.SinkOwner{Wake: func() { woken <- struct{}{} }})
+	wakes := make(chan struct{}, 1)
+	s.sink = h.NewSink(hub.SinkOwner{Wake: func() { wakes <- struct{}{} }})
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
 	s.step(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
 	s.expectOutput(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
-	<-woken
+	<-wakes
 	s.expectOutput(`{"error":"expired","reason":"its deadline (expires_ms) passed before it could run","id":"b"}`)
 }
 
@@ -413,7 +413,7 @@ func TestUnreadOutputIsBounded(t *testing.T) {
 	w.step(h, `{"action":"join","type":"default"}`)
 	var sides []*testPeer
 	answers := 0
-	owe := func(s *testPeer, bytes int) {
+	leaveUnread := func(s *testPeer, bytes int) {
 		t.Helper()
 		answers++
 		s.step(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
@@ -426,23 +426,23 @@ func TestUnreadOutputIsBounded(t *testing.T) {
 			}
 		}
 	}
-	gone := func(s *testPeer) bool { return h.FindConn(s.conn.Peer) == nil }
+	isClosed := func(s *testPeer) bool { return h.FindConn(s.conn.Peer) == nil }
 	for range 40 {
 		s := stateOpen(t, h, wire.SubmitPort)
 		sides = append(sides, s)
 	}
-	hoarder, small := sides[0], sides[1]
-	owe(small, 100)
-	owe(hoarder, limit/3)
+	hoarder, smallHoarder := sides[0], sides[1]
+	leaveUnread(smallHoarder, 100)
+	leaveUnread(hoarder, limit/3)
 	for _, s := range sides[2:] {
 		if m := h.Memory(); m.Unread > limit {
 			t.Fatalf("%d bytes are unread, at most %d should be", m.Unread, limit)
 		}
 		now += int64(time.Second)
-		owe(s, limit/8)
+		leaveUnread(s, limit/8)
 	}
-	if !gone(hoarder) || gone(small) || gone(sides[len(sides)-1]) {
-		t.Errorf("the hoarder is gone: %t; the one with little to read: %t; the last one: %t", gone(hoarder), gone(small), gone(sides[len(sides)-1]))
+	if !isClosed(hoarder) || isClosed(smallHoarder) || isClosed(sides[len(sides)-1]) {
+		t.Errorf("the hoarder is gone: %t; the one with little to read: %t; the last one: %t", isClosed(hoarder), isClosed(smallHoarder), isClosed(sides[len(sides)-1]))
 	}
 	for _, s := range sides {
 		h.Remove(s.conn)
@@ -483,10 +483,10 @@ func TestOutputOfClosingConnCounts(t *testing.T) {
 	const limit = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{MaxUnusedTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})
 	defer h.Close()
-	w, hoarder, small, other := stateOpen(t, h, wire.WorkerPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort)
+	w, hoarder, smallHoarder, other := stateOpen(t, h, wire.WorkerPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort)
 	w.step(h, `{"action":"join","type":"default"}`)
 	w.sink.Take()
-	owe := func(s *testPeer, id string, bytes int) {
+	leaveUnread := func(s *testPeer, id string, bytes int) {
 		s.step(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
 		w.step(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
 		w.sink.Take()
@@ -494,20 +494,20 @@ func TestOutputOfClosingConnCounts(t *testing.T) {
 		s.sink.Take()
 		s.conn.MarkWritten(0) // the system accepts nothing
 	}
-	owe(small, "s", 100)
-	owe(hoarder, "h", limit-(24<<10))
+	leaveUnread(smallHoarder, "s", 100)
+	leaveUnread(hoarder, "h", limit-(24<<10))
 	h.CloseWith(hoarder.conn, &wire.Error{Code: wire.SizeError, Reason: "too long"})
 	hoarder.sink.Take()
-	owe(other, "o", 40<<10) // this output must not reuse the memory of the hoarder's output
+	leaveUnread(other, "o", 40<<10) // this output must not reuse the memory of the hoarder's output
 	if out := hoarder.sink.Take(); len(out) != 1 || !out[0].Abort {
 		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
 	}
-	for name, s := range map[string]*testPeer{"who has little to read": small, "who came last": other} {
+	for name, s := range map[string]*testPeer{"who has little to read": smallHoarder, "who came last": other} {
 		if h.FindConn(s.conn.Peer) == nil {
 			t.Errorf("%s was closed", name)
 		}
 	}
-	for _, s := range []*testPeer{hoarder, small, other} {
+	for _, s := range []*testPeer{hoarder, smallHoarder, other} {
 		h.Remove(s.conn)
 	}
 	if m := h.Memory(); m.Unread != 0 {

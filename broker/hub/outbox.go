@@ -27,9 +27,9 @@ type outbox struct {
 
 	// Only the owner uses these: the pieces that it has taken and not written completely. The
 	// first firstPieceWritten bytes of the first piece are written.
-	unwritten         []piece
+	unwrittenPieces   []piece
 	firstPieceWritten int
-	hasOutcomes       bool   // unwritten contains kept outcomes
+	hasOutcomes       bool   // unwrittenPieces contains kept outcomes
 	writeLimit        uint64 // if hasOutcomes, the position at which one write must end
 
 	// Only the owner writes these; any goroutine may read them. They are positions in the stream:
@@ -310,15 +310,15 @@ func (s *Sink) collectOutputs(now int64, outs []Output) []Output {
 // take gives the owner everything that has been appended, unless the owner still has output
 // from before.
 func (o *outbox) take(now int64) {
-	if len(o.unwritten) == 0 && o.endPosition() > o.takenEnd {
+	if len(o.unwrittenPieces) == 0 && o.endPosition() > o.takenEnd {
 		o.seal()
-		o.sealedPieces, o.unwritten = o.unwritten, o.sealedPieces
+		o.sealedPieces, o.unwrittenPieces = o.unwrittenPieces, o.sealedPieces
 		o.takenEnd, o.sealedBytes = o.sealedEnd, 0
 		if o.waitingSince.Load() == 0 {
 			o.waitingSince.Store(now)
 		}
-		written, first := o.writtenEnd.Load(), 0
-		for first < len(o.marks) && o.marks[first].end <= written && o.marks[first].outcome == 0 {
+		writtenEnd, first := o.writtenEnd.Load(), 0
+		for first < len(o.marks) && o.marks[first].end <= writtenEnd && o.marks[first].outcome == 0 {
 			first++
 		}
 		if o.marks = slices.Delete(o.marks, 0, first); o.answers > 0 {

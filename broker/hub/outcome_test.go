@@ -70,21 +70,21 @@ func TestOneWriteHasSomeOutcomes(t *testing.T) {
 		w.step(h, `{"action":"respond","body":1}`)
 	}
 	s.sink.Take()
-	for written := 0; written < jobs; {
+	for writtenOutcomes := 0; writtenOutcomes < jobs; {
 		buf := unwrittenOutput(s.conn)
 		n := bytes.Count(buf, []byte(`"body"`))
 		if n == 0 || n > limit {
 			t.Fatalf("%d outcomes are written at once, want 1 to %d", n, limit)
 		}
 		hasMore := s.conn.MarkWritten(len(buf))
-		written += n
+		writtenOutcomes += n
 		h.View(func(b *broker.Broker, _ int64) {
-			if kept, _ := b.Outcomes(); kept != jobs-written {
-				t.Fatalf("%d outcomes are kept after %d of %d were written", kept, written, jobs)
+			if kept, _ := b.Outcomes(); kept != jobs-writtenOutcomes {
+				t.Fatalf("%d outcomes are kept after %d of %d were written", kept, writtenOutcomes, jobs)
 			}
 		})
-		if hasMore != (written < jobs) {
-			t.Fatalf("more outcomes wait: %t, after %d of %d", hasMore, written, jobs)
+		if hasMore != (writtenOutcomes < jobs) {
+			t.Fatalf("more outcomes wait: %t, after %d of %d", hasMore, writtenOutcomes, jobs)
 		}
 	}
 }

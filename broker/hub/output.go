@@ -69,7 +69,7 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, unread int) {
 	if o.hasOutcomes {
 		limit = min(limit, int(o.writeLimit-o.writtenEnd.Load()))
 	}
-	for _, p := range o.unwritten {
+	for _, p := range o.unwrittenPieces {
 		if n == limit || len(parts) == cap(parts) {
 			break
 		}
@@ -90,37 +90,37 @@ func (c *Conn) NextParts(parts [][]byte, limit int) (_ [][]byte, unread int) {
 // turn first. Only the owner calls it.
 func (c *Conn) MarkWritten(n int) (outcomes bool) {
 	o, h := &c.outbox, c.hub
-	written := o.writtenEnd.Add(uint64(n))
-	done, freed := 0, int64(0)
-	for o.firstPieceWritten += n; done < len(o.unwritten) && o.firstPieceWritten >= len(o.unwritten[done].mem); done++ {
-		p := &o.unwritten[done]
+	writtenEnd := o.writtenEnd.Add(uint64(n))
+	writtenPieces, freedBytes := 0, int64(0)
+	for o.firstPieceWritten += n; writtenPieces < len(o.unwrittenPieces) && o.firstPieceWritten >= len(o.unwrittenPieces[writtenPieces].mem); writtenPieces++ {
+		p := &o.unwrittenPieces[writtenPieces]
 		o.firstPieceWritten -= len(p.mem)
-		freed += int64(cap(p.mem))
+		freedBytes += int64(cap(p.mem))
 		if s := c.sink; !p.shared && s.returnRoom >= cap(p.mem) {
 			s.returnRoom -= cap(p.mem)
 			s.returnedBuffers = append(s.returnedBuffers, p.mem[:0])
 		}
 	}
-	if o.unwritten = slices.Delete(o.unwritten, 0, done); len(o.unwritten) == 0 && cap(o.unwritten) > maxIdlePieces {
-		o.unwritten = nil
+	if o.unwrittenPieces = slices.Delete(o.unwrittenPieces, 0, writtenPieces); len(o.unwrittenPieces) == 0 && cap(o.unwrittenPieces) > maxIdlePieces {
+		o.unwrittenPieces = nil
 	}
-	if freed > 0 {
-		c.countMemory(-freed)
+	if freedBytes > 0 {
+		c.countMemory(-freedBytes)
 	}
-	unread := o.knownEnd.Load() > written
+	unread := o.knownEnd.Load() > writtenEnd
 	if !unread {
 		o.waitingSince.Store(0)
 	} else if n > 0 {
 		o.waitingSince.Store(h.clock())
 	}
 	if o.hasOutcomes {
-		o.maybeReadEnd.Store(written)
-		h.outcomesWritten(c, written)
+		o.maybeReadEnd.Store(writtenEnd)
+		h.outcomesWritten(c, writtenEnd)
 	}
 	if n > 0 && c.creditSpent.Load() { // a peer that reads nothing may be lost
 		h.renewCredit(c)
 	}
-	if unread && len(o.unwritten) == 0 {
+	if unread && len(o.unwrittenPieces) == 0 {
 		h.mu.Lock()
 		o.take(h.clock())
 		h.mu.Unlock()

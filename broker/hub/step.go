@@ -94,11 +94,11 @@ func (h *Hub) exitOnPanic() {
 	if e == nil {
 		return
 	}
-	what := "a timer or an operator's request"
+	cause := "a timer or an operator's request"
 	if h.currentCommand != nil {
-		what = h.currentCommand.String()
+		cause = h.currentCommand.String()
 	}
-	h.cfg.Fatal(fmt.Sprintf("the core panicked on %s: %v\n%s", what, e, debug.Stack()))
+	h.cfg.Fatal(fmt.Sprintf("the core panicked on %s: %v\n%s", cause, e, debug.Stack()))
 	panic(e)
 }
 

@@ -68,8 +68,8 @@ func (h *Hub) After(d time.Duration, f func()) *time.Timer {
 	due := h.clock() + int64(d)
 	var t *time.Timer
 	t = time.AfterFunc(math.MaxInt64, func() {
-		if left := due - h.clock(); left > 0 {
-			t.Reset(time.Duration(left))
+		if wait := due - h.clock(); wait > 0 {
+			t.Reset(time.Duration(wait))
 			return
 		}
 		h.AfterReading(func(int64) { f() })

@@ -39,7 +39,7 @@ type shadow struct {
 	mustClose   bool   // too much waits for the peer, so it must be closed
 	isRemoved   bool   // the core no longer knows the peer
 	isClosed    bool   // by its owner
-	sent        uint64 // how many bytes of the stream the owner has taken
+	sentBytes   uint64 // how many bytes of the stream the owner has taken
 	// outcomes are the kept outcomes in the stream that are not completely written.
 	outcomes    []twinOutcome
 	jobs        []string // the jobs that this worker was sent and has not answered
@@ -110,7 +110,7 @@ func (w *twin) applyEffects(effects []broker.Effect) {
 		}
 		w.appendFrame(s, f)
 		if e.Outcome != 0 {
-			s.outcomes = append(s.outcomes, twinOutcome{number: e.Outcome, end: s.sent + uint64(len(s.out))})
+			s.outcomes = append(s.outcomes, twinOutcome{number: e.Outcome, end: s.sentBytes + uint64(len(s.out))})
 		}
 	}
 }
@@ -118,20 +118,20 @@ func (w *twin) applyEffects(effects []broker.Effect) {
 // markWritten records that the owner of s has written n of the bytes that it took.
 func (w *twin) markWritten(s *shadow, n int) {
 	s.unsentBytes -= n
-	rest := s.outcomes[:0]
+	keptOutcomes := s.outcomes[:0]
 	for _, o := range s.outcomes {
-		if o.isTaken && o.end <= s.sent-uint64(s.unsentBytes) {
+		if o.isTaken && o.end <= s.sentBytes-uint64(s.unsentBytes) {
 			w.applyEffects(w.core.OutcomeWritten(0, o.number))
 			continue
 		}
 		o.isReported = o.isTaken
-		rest = append(rest, o)
+		keptOutcomes = append(keptOutcomes, o)
 	}
-	s.outcomes = rest
-	if waits := s.waitingBytes(); s.creditSpent && n > 0 && waits <= w.maxOutbound/2/2 && !s.isRemoved {
+	s.outcomes = keptOutcomes
+	if waitingBytes := s.waitingBytes(); s.creditSpent && n > 0 && waitingBytes <= w.maxOutbound/2/2 && !s.isRemoved {
 		s.creditSpent = false
 		w.credits++
-		w.applyEffects(w.core.SetCredit(0, s.peer, int64(w.maxOutbound/2-waits)))
+		w.applyEffects(w.core.SetCredit(0, s.peer, int64(w.maxOutbound/2-waitingBytes)))
 		w.settle()
 	}
 }
@@ -270,22 +270,22 @@ func runTwins(t *testing.T, seed uint64) int {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	limit := []int{16 << 10, 128 << 10, 1 << 20}[rng.IntN(3)]
 	cfg := broker.Config{Retries: 2, MaxUnusedTypes: 10, MaxGroups: 4}
-	credited := cfg
-	credited.Credit = int64(limit / 2)
+	creditConfig := cfg
+	creditConfig.Credit = int64(limit / 2)
 	x := &twins{
 		t: t, rng: rng, peersByConn: map[*hub.Conn]*twinPeer{},
 		realHub: hub.New(hub.Config{Core: cfg, MaxOutbound: limit, Clock: func() int64 { return 0 }}),
-		twin:    &twin{core: broker.New(credited), maxOutbound: limit, shadows: map[broker.Peer]*shadow{}},
+		twin:    &twin{core: broker.New(creditConfig), maxOutbound: limit, shadows: map[broker.Peer]*shadow{}},
 	}
 	defer x.realHub.Close()
 	rules := func(core *broker.Broker, _ int64) []broker.Effect {
 		fair := true
-		effects, bad := core.Configure(0, &broker.Settings{
+		effects, refusal := core.Configure(0, &broker.Settings{
 			Types: []broker.TypeSetting{{Name: []byte("u"), Fair: &fair}},
 			Rules: []broker.RuleInfo{{Pattern: []byte("g*"), Rule: broker.Rule{Concurrency: 2}}},
 		})
-		if bad != nil {
-			t.Error(bad)
+		if refusal != nil {
+			t.Error(refusal)
 		}
 		return effects
 	}
@@ -430,12 +430,12 @@ func (x *twins) sendFrames(p *twinPeer) {
 					max(0, x.next-x.rng.IntN(20)), x.rng.IntN(3), x.groupList()))
 				continue
 			}
-			extra := ""
+			extraFields := ""
 			if groups := x.groupList(); groups != "[]" {
-				extra = `,"groups":` + groups + `,"headers":{"trace": 1}`
+				extraFields = `,"groups":` + groups + `,"headers":{"trace": 1}`
 			}
 			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","type":%q,"body":%s,"progress":%t,"keep_ms":%d%s}`,
-				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.bodyText(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, extra))
+				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.bodyText(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, extraFields))
 			x.next += x.rng.IntN(20) / 2 % 2 // sometimes the same id again
 			continue
 		}
@@ -479,7 +479,7 @@ func (x *twins) take(o *owner) {
 			x.dropPeer(p)
 			continue
 		}
-		p.shadow.knownEnd = p.shadow.sent + uint64(len(p.shadow.out))
+		p.shadow.knownEnd = p.shadow.sentBytes + uint64(len(p.shadow.out))
 		if p.shadow.unsentBytes == 0 {
 			o.pendingWrites = append(o.pendingWrites, pendingWrite{p, x.compareTaken(p)})
 		}
@@ -493,7 +493,7 @@ func (x *twins) compareTaken(p *twinPeer) []byte {
 		x.t.Errorf("peer %d is sent\n  %.300q\nwant\n  %.300q", p.shadow.peer, got, p.shadow.out)
 	}
 	p.shadow.unsentBytes += len(p.shadow.out)
-	p.shadow.sent += uint64(len(p.shadow.out))
+	p.shadow.sentBytes += uint64(len(p.shadow.out))
 	p.shadow.out = nil
 	for i := range p.shadow.outcomes {
 		p.shadow.outcomes[i].isTaken = true
@@ -521,7 +521,7 @@ func (x *twins) finish(o *owner) {
 func (x *twins) write(p *twinPeer, n int) {
 	x.twin.markWritten(p.shadow, n)
 	p.conn.MarkWritten(n)
-	if p.shadow.unsentBytes == 0 && p.shadow.knownEnd > p.shadow.sent && !p.shadow.mustClose {
+	if p.shadow.unsentBytes == 0 && p.shadow.knownEnd > p.shadow.sentBytes && !p.shadow.mustClose {
 		x.compareTaken(p)
 	}
 }
@@ -552,19 +552,19 @@ func (x *twins) dropPeer(p *twinPeer) {
 func TestDroppedProgressLeavesOutputAlone(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()
-	slow, other, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
-	slow.step(h, `{"action":"submit","id":"s0","body":1}`, `{"action":"submit","id":"s1","body":1}`, `{"action":"submit","id":"s2","body":1,"progress":true}`)
+	slowReader, other, w := stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.SubmitPort), stateOpen(t, h, wire.WorkerPort)
+	slowReader.step(h, `{"action":"submit","id":"s0","body":1}`, `{"action":"submit","id":"s1","body":1}`, `{"action":"submit","id":"s2","body":1,"progress":true}`)
 	other.step(h, `{"action":"submit","id":"o","body":1}`)
-	slow.expectOutput(`{"ok":true,"id":"s0"}`, `{"ok":true,"id":"s1"}`, `{"ok":true,"id":"s2"}`)
+	slowReader.expectOutput(`{"ok":true,"id":"s0"}`, `{"ok":true,"id":"s1"}`, `{"ok":true,"id":"s2"}`)
 	other.expectOutput(`{"ok":true,"id":"o"}`)
 	w.namesJobs = true
 	w.step(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.sink.Take()
-	half := strings.Repeat("y", 600<<10) // more than half of what may wait for the slow reader
-	w.step(h, `{"action":"respond","id":"s0","body":"`+half+`"}`)
+	bigText := strings.Repeat("y", 600<<10) // more than half of what may wait for the slow reader
+	w.step(h, `{"action":"respond","id":"s0","body":"`+bigText+`"}`)
 	w.step(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,
 		`{"action":"progress","id":"s2","body":"`+strings.Repeat("x", 120_000)+`"}`,
 		`{"action":"respond","id":"o","body":"for another"}`)
-	slow.expectOutput(`{"id":"s0","body":"`+half+`"}`, `{"id":"s1","body":"for the slow one"}`)
+	slowReader.expectOutput(`{"id":"s0","body":"`+bigText+`"}`, `{"id":"s1","body":"for the slow one"}`)
 	other.expectOutput(`{"id":"o","body":"for another"}`)
 }

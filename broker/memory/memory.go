@@ -55,7 +55,7 @@ const (
 // ReturnUnused returns unused memory to the system until stop is closed. The collector would keep
 // that memory until something else is allocated. trim is called every returnInterval to free what is
 // kept for reuse; a value on dropped says that much memory has just become garbage.
-func ReturnUnused(stop, dropped <-chan struct{}, trim func()) {
+func ReturnUnused(stop, memoryDrops <-chan struct{}, trim func()) {
 	before := readHeapSize()
 	t := time.NewTicker(returnInterval)
 	defer t.Stop()
@@ -63,7 +63,7 @@ func ReturnUnused(stop, dropped <-chan struct{}, trim func()) {
 		select {
 		case <-stop:
 			return
-		case <-dropped:
+		case <-memoryDrops:
 			runtime.GC()
 			select {
 			case <-stop:
@@ -84,7 +84,7 @@ func ReturnUnused(stop, dropped <-chan struct{}, trim func()) {
 
 // heapSize holds sizes of the heap in bytes: free spans, objects including garbage, objects
 // that were live at the last collection, and everything allocated since the start.
-type heapSize struct{ free, objects, live, allocated uint64 }
+type heapSize struct{ free, objects, liveObjects, allocated uint64 }
 
 func readHeapSize() heapSize {
 	m := []metrics.Sample{
@@ -100,8 +100,8 @@ func readHeapSize() heapSize {
 // down: returning 500 MiB keeps one processor busy for 25 to 55 ms, and the garbage collection
 // before it keeps another one busy for longer.
 func (h heapSize) isIdle(before heapSize) bool {
-	spare := h.free + h.objects - min(h.live, h.objects)
-	return h.allocated-before.allocated < minReturnBytes && spare >= max(minReturnBytes, h.live/4)
+	spareBytes := h.free + h.objects - min(h.liveObjects, h.objects)
+	return h.allocated-before.allocated < minReturnBytes && spareBytes >= max(minReturnBytes, h.liveObjects/4)
 }
 
 // ballast is never touched, so it occupies no physical memory. The collector runs when as many
@@ -117,13 +117,13 @@ const (
 
 // OfHost returns the memory of this host, or of its cgroup if that has less.
 func OfHost() int64 {
-	var lowest uint64
-	for _, have := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {
-		if n, err := have(); err == nil && n > 0 && (lowest == 0 || n < lowest) {
-			lowest = n
+	var limit uint64
+	for _, provider := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {
+		if n, err := provider(); err == nil && n > 0 && (limit == 0 || n < limit) {
+			limit = n
 		}
 	}
-	return int64(min(lowest, 1<<50))
+	return int64(min(limit, 1<<50))
 }
 
 // SetPace sets how often the collector runs: less often than by default if the heap is small, and

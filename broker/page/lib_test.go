@@ -24,7 +24,7 @@ func TestLibraryFilesHaveVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := []string{"VERSIONS"}
+	versionFiles := []string{"VERSIONS"}
 	packages := map[string]map[string][]byte{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
@@ -38,7 +38,7 @@ func TestLibraryFilesHaveVersions(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		listed = append(listed, f[3])
+		versionFiles = append(versionFiles, f[3])
 		if !*registry {
 			continue
 		}
@@ -46,7 +46,7 @@ func TestLibraryFilesHaveVersions(t *testing.T) {
 		if packages[name] == nil {
 			packages[name] = fetchPackage(t, name)
 		}
-		if published, ok := packages[name]["package/"+f[2]]; !ok || !bytes.Equal(local, published) {
+		if content, ok := packages[name]["package/"+f[2]]; !ok || !bytes.Equal(local, content) {
 			t.Errorf("%s is not what %s has as %s (there: %v)", f[3], name, f[2], ok)
 		}
 	}
@@ -55,7 +55,7 @@ func TestLibraryFilesHaveVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if !slices.Contains(listed, f.Name()) {
+		if !slices.Contains(versionFiles, f.Name()) {
 			t.Errorf("lib/VERSIONS does not say where %s is from", f.Name())
 		}
 	}
@@ -70,11 +70,11 @@ func fetchPackage(t *testing.T, name string) map[string][]byte {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm pack %s: %v\n%s", name, err, out)
 	}
-	packed, err := filepath.Glob(dir + "/*.tgz")
-	if err != nil || len(packed) != 1 {
-		t.Fatalf("npm pack %s made %v, %v", name, packed, err)
+	archives, err := filepath.Glob(dir + "/*.tgz")
+	if err != nil || len(archives) != 1 {
+		t.Fatalf("npm pack %s made %v, %v", name, archives, err)
 	}
-	f, err := os.Open(packed[0])
+	f, err := os.Open(archives[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,13 +106,13 @@ type file struct {
 func New(d Daemon) *Site {
 	s := &Site{daemon: d, visitSlots: make(chan struct{}, maxVisits)}
 	s.files = sync.OnceValue(s.buildFiles)
-	known := map[string]bool{}
+	names := map[string]bool{}
 	for _, in := range d.folders() {
 		for name := range fileNames(in) {
-			if known[name] {
+			if names[name] {
 				panic(fmt.Sprintf("page: there are two files %s", name))
 			}
-			known[name] = true
+			names[name] = true
 		}
 	}
 	return s
@@ -120,14 +120,14 @@ func New(d Daemon) *Site {
 
 // fileNames returns the names of the files that are served.
 func fileNames(in fs.FS) map[string]bool {
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	_ = fs.WalkDir(in, ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && contentTypes[path.Ext(name)] != "" {
-			seen[name] = true
+			names[name] = true
 		}
 		return err
 	})
-	return seen
+	return names
 }
 
 // Paths returns the paths of all files, sorted, without "/".
@@ -299,9 +299,9 @@ func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, req
 			}
 			body = fmt.Appendf(body, `,%q:%s`, name, bytes.TrimSpace(got.body.Bytes()))
 		}
-		var safe bytes.Buffer
-		json.HTMLEscape(&safe, append(body, '}'))
-		answers <- safe.Bytes()
+		var escaped bytes.Buffer
+		json.HTMLEscape(&escaped, append(body, '}'))
+		answers <- escaped.Bytes()
 	}()
 	select {
 	case first = <-answers:

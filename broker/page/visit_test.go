@@ -17,7 +17,7 @@ import (
 // data if a part of it is refused or late.
 func TestDocumentHasDataOfVisitor(t *testing.T) {
 	site := page.New(testDaemon(fstest.MapFS{}))
-	hang, hanging := make(chan struct{}), new(atomic.Int32)
+	release, waiters := make(chan struct{}), new(atomic.Int32)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "here" || r.Method != "GET" || r.Header.Get("Accept") != "application/json" || r.Header.Get("If-None-Match") != "" {
 			w.WriteHeader(http.StatusForbidden)
@@ -27,8 +27,8 @@ func TestDocumentHasDataOfVisitor(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if r.URL.Query().Has("hangs") {
-			hanging.Add(1)
-			<-hang
+			waiters.Add(1)
+			<-release
 		}
 		if r.URL.Query().Has("broken") {
 			panic(http.ErrAbortHandler)
@@ -58,13 +58,13 @@ func TestDocumentHasDataOfVisitor(t *testing.T) {
 		wg.Go(func() { visit("here", "/v1/stats?hangs=1") })
 	}
 	wg.Wait()
-	if n := hanging.Load(); n == 0 || n > 16 {
+	if n := waiters.Load(); n == 0 || n > 16 {
 		t.Errorf("%d visits hang in the daemon", n)
 	}
 	if got := visit("here", "/v1/stats"); got != "null" {
 		t.Errorf("too many visits: %s", got)
 	}
-	close(hang)
+	close(release)
 	for end := time.Now().Add(5 * time.Second); visit("here", "/v1/stats") == "null"; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("after they have ended, no visit has data")

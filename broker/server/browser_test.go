@@ -17,13 +17,13 @@ import (
 func TestFramesInBrowserRequestAreRefused(t *testing.T) {
 	t.Parallel()
 	large := func(o *settings.Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }
-	plain := startServer(t, large)
+	server := startServer(t, large)
 	secret := startServer(t, func(o *settings.Options) { large(o); setCertificate(t, o) })
 	body := string(frame(`{"action":"submit","id":"csrf","type":"t","body":1}`))
 	worker := string(frame(`{"action":"join","type":"csrf"}`))
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI", "FOO", "foo"} {
 		for _, c := range []*peer{
-			dial(t, plain.SubmitAddr()), dial(t, plain.WorkerAddr()), dialTLS(t, secret.SubmitAddr()), dialTLS(t, secret.WorkerAddr()),
+			dial(t, server.SubmitAddr()), dial(t, server.WorkerAddr()), dialTLS(t, secret.SubmitAddr()), dialTLS(t, secret.WorkerAddr()),
 		} {
 			_, _ = io.WriteString(c, method+" / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"+body+worker)
 			_ = c.SetReadDeadline(time.Now().Add(patience))
@@ -32,14 +32,14 @@ func TestFramesInBrowserRequestAreRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range []*Server{plain, secret} {
+	for _, s := range []*Server{server, secret} {
 		eventually(t, "all are closed", func() bool { return s.Counts().Conns == 0 })
-		stats, refused := s.Hub().Stats(), uint64(0)
+		stats, refusals := s.Hub().Stats(), uint64(0)
 		for _, n := range stats.Errors {
-			refused += n
+			refusals += n
 		}
-		if refused == 0 || stats.FramesIn != refused {
-			t.Errorf("%d frames were read of which %d were refused", stats.FramesIn, refused)
+		if refusals == 0 || stats.FramesIn != refusals {
+			t.Errorf("%d frames were read of which %d were refused", stats.FramesIn, refusals)
 		}
 	}
 }

@@ -166,15 +166,15 @@ func (c *conn) startHeartbeat() {
 	const silence = 2 // beats
 	interval := int64(c.heartbeat)
 	c.heardAt = c.srv.hub.Now()
-	due := c.heardAt + interval // when the next ping is due; counted from the start, so that it does not drift
+	pingAt := c.heardAt + interval // when the next ping is due; counted from the start, so that it does not drift
 	suspected := false
 	beat := func() {
 		if c.state == stateClosed {
 			return // the timer had fired already when it was stopped
 		}
 		now := c.srv.hub.Now()
-		over := c.heardAt + silence*interval
-		silent := c.readState == readReady && now >= over // in other states nothing is read
+		silenceEnd := c.heardAt + silence*interval
+		silent := c.readState == readReady && now >= silenceEnd // in other states nothing is read
 		if silent && suspected {
 			c.srv.log.Info().Str("peer", c.remote).Str("client", c.hubConn.ClientName()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
 			c.loop.closeConn(c)
@@ -184,16 +184,16 @@ func (c *conn) startHeartbeat() {
 			c.heartbeatTimer.Reset(c.heartbeat / 4)
 			return
 		}
-		if now >= due {
+		if now >= pingAt {
 			c.srv.hub.Send(c.hubConn, pingFrame)
-			due += interval * ((now-due)/interval + 1)
+			pingAt += interval * ((now-pingAt)/interval + 1)
 		}
 		// The last byte may have arrived between two pings, so the limit of silence may be reached
 		// between two pings, too.
-		if over <= now { // nothing is being read
-			over = due
+		if silenceEnd <= now { // nothing is being read
+			silenceEnd = pingAt
 		}
-		c.heartbeatTimer.Reset(time.Duration(min(due, over) - now))
+		c.heartbeatTimer.Reset(time.Duration(min(pingAt, silenceEnd) - now))
 	}
 	c.heartbeatTimer = time.AfterFunc(c.heartbeat, func() { c.loop.poller.Do(beat) })
 }

@@ -51,18 +51,18 @@ func TestSplittingInputChangesNoReply(t *testing.T) {
 		p.input.maxOwnAlloc = math.MaxInt
 		lp.openConn(p)
 		var out []byte
-		for left := stream; len(left) > 0; {
-			n := min(1+rng.IntN(limit), len(left))
+		for remaining := stream; len(remaining) > 0; {
+			n := min(1+rng.IntN(limit), len(remaining))
 			if limit == len(stream) {
 				n = limit
 			}
 			// Half of the turns have no time left when they begin.
 			lp.batch.turnFrames, lp.batch.turnEnd = 0, s.hub.Now()+rng.Int64N(2)*int64(maxTurnTime)
-			p.handleInput(left[:n])
-			left = left[n:]
+			p.handleInput(remaining[:n])
+			remaining = remaining[n:]
 			// More bytes may arrive before the earlier frames are carried out, unless these
 			// were the last bytes.
-			for ; p.readState == readAtNextTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
+			for ; p.readState == readAtNextTurn && (len(remaining) == 0 || rng.IntN(3) > 0); cut++ {
 				lp.batch.turnFrames, lp.batch.turnEnd = 0, 0 // the turn is over as soon as it begins
 				p.handleInput(nil)
 			}
@@ -85,9 +85,9 @@ func TestSplittingInputChangesNoReply(t *testing.T) {
 			lp.runBatch()
 			for _, o := range lp.sink.Take() {
 				parts, _ := o.Conn.NextParts(make([][]byte, 0, 100), math.MaxInt)
-				written := bytes.Join(parts, nil)
-				out = append(out, written...)
-				o.Conn.MarkWritten(len(written))
+				output := bytes.Join(parts, nil)
+				out = append(out, output...)
+				o.Conn.MarkWritten(len(output))
 			}
 		}
 		return out
@@ -253,13 +253,13 @@ func TestManyFramesAreAnsweredInOrder(t *testing.T) {
 			}
 			_, _ = p.Write(stream)
 		}()
-		in := bufio.NewReader(p)
+		reader := bufio.NewReader(p)
 		_ = p.SetReadDeadline(time.Now().Add(2 * patience))
 		for i := range n {
 			var head [4]byte
-			_, _ = io.ReadFull(in, head[:])
+			_, _ = io.ReadFull(reader, head[:])
 			payload := make([]byte, binary.BigEndian.Uint32(head[:]))
-			if _, err := io.ReadFull(in, payload); err != nil || !bytes.Contains(payload, fmt.Appendf(nil, `"id":"%d"`, i)) {
+			if _, err := io.ReadFull(reader, payload); err != nil || !bytes.Contains(payload, fmt.Appendf(nil, `"id":"%d"`, i)) {
 				t.Fatalf("%s: answer %d is %.200q, %v", name, i, payload, err)
 			}
 		}

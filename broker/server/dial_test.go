@@ -52,10 +52,10 @@ func TestConnectionsWithinProcessAreServed(t *testing.T) {
 	worker.wantFrame("id", "a")
 	worker.send(`{"action":"respond","body":2}`)
 	submitter.wantFrame("id", "a")
-	gone, cancel := context.WithCancel(t.Context())
+	cancelledCtx, cancel := context.WithCancel(t.Context())
 	cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- s.Shutdown(gone) }()
+	stopErr := make(chan error, 1)
+	go func() { stopErr <- s.Shutdown(cancelledCtx) }()
 	submitter.wantFrame("id", "b")
 	if m, err := submitter.next(); err == nil {
 		t.Errorf("a submitter within the process got %v behind the last job's end", m)
@@ -64,7 +64,7 @@ func TestConnectionsWithinProcessAreServed(t *testing.T) {
 		for err := error(nil); err == nil; _, err = worker.next() {
 		}
 	}()
-	if err := <-ended; err != nil {
+	if err := <-stopErr; err != nil {
 		t.Fatal(err)
 	}
 	if nc, err := s.Dial(wire.SubmitPort); !errors.Is(err, net.ErrClosed) {
@@ -103,7 +103,7 @@ func TestReadOutcomeFreesID(t *testing.T) {
 		submitter, worker := dialTransport(t, s, name), dialInProcess(t, s, wire.WorkerPort)
 		worker.send(`{"action":"join","type":"t"}`)
 		worker.wantFrame("ok", true)
-		for begun, i := time.Now(), 0; i < 20 || time.Since(begun) < 250*time.Millisecond; i++ {
+		for start, i := time.Now(), 0; i < 20 || time.Since(start) < 250*time.Millisecond; i++ {
 			submitter.send(`{"action":"submit","id":"a","type":"t","body":1,"keep_ms":60000}`)
 			if m, err := submitter.next(); err != nil || m["ok"] != true {
 				t.Fatalf("%s: submit %d got %v, %v", name, i, m, err)
@@ -114,13 +114,13 @@ func TestReadOutcomeFreesID(t *testing.T) {
 			submitter.wantFrame("id", "a")
 		}
 		eventually(t, "nobody is taken for one that does not read", func() bool {
-			stuck := 0
+			keptOutcomes := 0
 			s.Hub().EachConn(func(c *hub.Conn) {
 				if c.UnreadTime(s.Hub().Now()) > 0 {
-					stuck++
+					keptOutcomes++
 				}
 			})
-			return stuck == 0
+			return keptOutcomes == 0
 		})
 	}
 }

@@ -24,17 +24,17 @@ func FuzzInput(f *testing.F) {
 		in := input{pool: &container.Buffers{MaxBytes: maxPool}, maxPayload: max, maxOwnAlloc: int(limit)}
 		var want, got [][]byte
 		var bad, refused bool
-		for left := stream; ; {
-			payload, n, err := wire.SplitFrame(left, max)
+		for remaining := stream; ; {
+			payload, n, err := wire.SplitFrame(remaining, max)
 			if bad = err != nil; bad || n == 0 {
 				break
 			}
-			want, left = append(want, payload), left[n:]
+			want, remaining = append(want, payload), remaining[n:]
 		}
-		for left := stream; len(left) > 0 && !refused; {
-			n := min(1+int(piece), len(left))
-			in.feed(left[:n])
-			left = left[n:]
+		for remaining := stream; len(remaining) > 0 && !refused; {
+			n := min(1+int(piece), len(remaining))
+			in.feed(remaining[:n])
+			remaining = remaining[n:]
 			for {
 				payload, kept, err := in.nextPayload()
 				if in.growTo > 0 {

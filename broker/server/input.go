@@ -30,14 +30,14 @@ func (c *conn) handleInput(data []byte) {
 	c.input.feed(data)
 	if before := c.readState; before == readReady || before == readAtNextTurn {
 		c.readState = readReady
-		used := len(c.input.data)
+		usedBytes := len(c.input.data)
 		c.decodeFrames(c.loop.batch)
 		if c.state < stateDraining {
-			used -= len(c.input.data)
+			usedBytes -= len(c.input.data)
 		}
-		c.srv.bytesIn.Add(uint64(used))
+		c.srv.bytesIn.Add(uint64(usedBytes))
 		if c.readLimit = min(c.readLimit+c.readLimit/4, readBufSize); c.readState == readAtNextTurn {
-			c.readLimit = max(used, minReadLimit)
+			c.readLimit = max(usedBytes, minReadLimit)
 			c.source.requestTurn()
 		} else if c.readState == readReady && before != readReady {
 			c.source.requestTurn() // so that bytes are read that arrived while the connection was not read
@@ -196,9 +196,9 @@ func (in *input) fillFrame(size int) {
 		}
 		switch {
 		case !in.isBig():
-			old := in.frame
-			in.frame = append(in.pool.Get(room), old...)
-			in.pool.Put(old)
+			oldFrame := in.frame
+			in.frame = append(in.pool.Get(room), oldFrame...)
+			in.pool.Put(oldFrame)
 		case room > in.maxOwnAlloc:
 			in.growTo = room
 			return
@@ -211,9 +211,9 @@ func (in *input) fillFrame(size int) {
 
 // withCapacity returns a copy of buf with a capacity of at least room bytes.
 func withCapacity(buf []byte, room int) []byte {
-	copied := make([]byte, len(buf), room)
-	copy(copied, buf)
-	return copied
+	newBuf := make([]byte, len(buf), room)
+	copy(newBuf, buf)
+	return newBuf
 }
 
 // freeSpace returns the free memory of an unfinished big frame, which a read may fill directly.
@@ -229,16 +229,16 @@ func (in *input) addRead(n int) { in.frame = in.frame[:len(in.frame)+n] }
 
 // keepRest keeps the data that is left for the next turn.
 func (in *input) keepRest() {
-	switch left := len(in.data); {
+	switch unread := len(in.data); {
 	case len(in.rest) == 0:
-		if left > 0 {
-			in.rest = append(in.pool.Get(left), in.data...)
+		if unread > 0 {
+			in.rest = append(in.pool.Get(unread), in.data...)
 		}
-	case left == 0:
+	case unread == 0:
 		in.pool.Put(in.rest)
 		in.rest, in.restAt = nil, 0
 	default:
-		in.restAt = len(in.rest) - left
+		in.restAt = len(in.rest) - unread
 	}
 	in.data = nil
 }

@@ -45,14 +45,14 @@ func TestBodyMemoryIsFreed(t *testing.T) {
 	const n, size = 8, 8 << 20
 	s := startServer(t, func(o *settings.Options) { setCertificate(t, o) })
 	submitter := dialTLS(t, s.SubmitAddr())
-	live := func() int64 {
+	liveBytes := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	before := live()
+	before := liveBytes()
 	body := strings.Repeat("x", size)
 	for i := range n {
 		worker := dialTLS(t, s.WorkerAddr())
@@ -66,7 +66,7 @@ func TestBodyMemoryIsFreed(t *testing.T) {
 		submitter.wantFrame("id", "j")
 	}
 	body = ""
-	eventually(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
+	eventually(t, "the bodies are given back", func() bool { return liveBytes()-before < size*n/2 })
 }
 
 // TestLongClientNameIsCut: the name that a peer gives itself is cut if it is too long.
@@ -113,40 +113,40 @@ func TestNoPingAfterClose(t *testing.T) {
 // TestFrameMemoryGrowsWithInput: memory for a frame grows with the bytes that have arrived, not with the
 // length that its header announces, and is counted.
 func TestFrameMemoryGrowsWithInput(t *testing.T) {
-	for _, announced := range []int{minBigFrame + 1, 200_000, 1 << 20, 16 << 20} {
+	for _, announcedSize := range []int{minBigFrame + 1, 200_000, 1 << 20, 16 << 20} {
 		for _, step := range []int{1, 7, 1000, minBigFrame, 256 << 10} {
-			if announced/step > 200_000 {
+			if announcedSize/step > 200_000 {
 				continue
 			}
-			in := input{maxPayload: announced, maxOwnAlloc: math.MaxInt}
-			in.feed(binary.BigEndian.AppendUint32(nil, uint32(announced)))
+			in := input{maxPayload: announcedSize, maxOwnAlloc: math.MaxInt}
+			in.feed(binary.BigEndian.AppendUint32(nil, uint32(announcedSize)))
 			if payload, _, err := in.nextPayload(); payload != nil || len(in.data) > 0 || err != nil {
 				t.Fatalf("of the header %d bytes are left, %v", len(in.data), err)
 			}
 			if !in.isBig() {
-				t.Fatalf("a frame of %d bytes is no big one", announced)
+				t.Fatalf("a frame of %d bytes is no big one", announcedSize)
 			}
-			came := wire.HeaderLen
-			for left := announced; left > 0; {
+			received := wire.HeaderLen
+			for remaining := announcedSize; remaining > 0; {
 				// The last step may bring more bytes than the frame has left.
 				in.feed(make([]byte, step))
 				payload, kept, err := in.nextPayload()
 				used := step - len(in.data)
-				if used != min(step, left) || err != nil {
-					t.Fatalf("%d bytes of %d were used, %d are left of the frame: %v", used, step, left, err)
+				if used != min(step, remaining) || err != nil {
+					t.Fatalf("%d bytes of %d were used, %d are left of the frame: %v", used, step, remaining, err)
 				}
-				came += used
-				if left -= used; left == 0 {
-					if len(payload) != announced || !kept {
-						t.Errorf("%d bytes of %d were assembled, in memory of their own: %t", len(payload), announced, kept)
+				received += used
+				if remaining -= used; remaining == 0 {
+					if len(payload) != announcedSize || !kept {
+						t.Errorf("%d bytes of %d were assembled, in memory of their own: %t", len(payload), announcedSize, kept)
 					}
 					if in.heldBytes() != 0 {
 						t.Errorf("%d bytes are held after all", in.heldBytes())
 					}
 					break
 				}
-				if limit := min(wire.HeaderLen+announced, maxGrowth*came); cap(in.frame) > limit+64 {
-					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(in.frame))
+				if limit := min(wire.HeaderLen+announcedSize, maxGrowth*received); cap(in.frame) > limit+64 {
+					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announcedSize, received, step, cap(in.frame))
 				}
 				if n := in.heldBytes(); n != cap(in.frame)-wire.HeaderLen {
 					t.Fatalf("%d bytes are counted, %d allocated", n, cap(in.frame))
@@ -188,10 +188,10 @@ func TestSilentPeerIsClosed(t *testing.T) {
 	p.wantFrame("action", "ping")
 	time.Sleep(beat / 8)
 	p.send(`{"action":"pong"}`)
-	last := time.Now()
+	start := time.Now()
 	eventually(t, "it is dropped", func() bool { return s.Counts().Conns == 0 })
-	if took := time.Since(last); took < 2*beat || took > 2*beat+3*beat/4 {
-		t.Errorf("dropped %v after the last byte, with a beat of %v", took, beat)
+	if elapsed := time.Since(start); elapsed < 2*beat || elapsed > 2*beat+3*beat/4 {
+		t.Errorf("dropped %v after the last byte, with a beat of %v", elapsed, beat)
 	}
 }
 
@@ -208,14 +208,14 @@ func TestPausedPeerIsNotSilent(t *testing.T) {
 	p := dial(t, s.WorkerAddr())
 	p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
 	p.wantFrame("ok", true)
-	var own *conn
-	s.Hub().EachConn(func(c *hub.Conn) { own = c.OwnerData.(*conn) })
+	var ownConn *conn
+	s.Hub().EachConn(func(c *hub.Conn) { ownConn = c.OwnerData.(*conn) })
 	for end := time.Now().Add(3 * beat); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		own.loop.poller.Call(func() { own.readState = readPaused })
+		ownConn.loop.poller.Call(func() { ownConn.readState = readPaused })
 	}
 	if text := log.String(); strings.Contains(text, "two beats") {
 		t.Errorf("dropped in a pause:\n%s", text)
 	}
-	own.loop.poller.Call(func() { own.resume() })
+	ownConn.loop.poller.Call(func() { ownConn.resume() })
 	eventually(t, "it is dropped for its silence", func() bool { return s.Counts().Conns == 0 })
 }

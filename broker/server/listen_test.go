@@ -37,9 +37,9 @@ func TestSystemdSocketsReplaceAddresses(t *testing.T) {
 	}
 	defer local.Close()
 	for _, c := range []struct {
-		given map[string][]net.Listener
-		set   func(o *settings.Options)
-		says  string
+		listeners map[string][]net.Listener
+		set       func(o *settings.Options)
+		wantError string
 	}{
 		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0")}, "worker": {local}, "http": {tcp("[::1]:0")}}, nil, ""},
 		{map[string][]net.Listener{"gloomd.socket": {tcp("127.0.0.1:0")}}, nil, `has the name "gloomd.socket"`},
@@ -50,10 +50,10 @@ func TestSystemdSocketsReplaceAddresses(t *testing.T) {
 		{map[string][]net.Listener{"plain-submit": {tcp("0.0.0.0:0")}}, func(o *settings.Options) { o.TLSClientCA = "c" }, "other hosts"},
 	} {
 		s := &Server{options: testOptions(c.set), log: zerolog.Nop()}
-		err := s.bindAddresses(c.given)
+		err := s.bindAddresses(c.listeners)
 		s.closeListeners()
-		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%v: %v, want %q", c.given, err, c.says)
+		if c.wantError == "" && err != nil || c.wantError != "" && (err == nil || !strings.Contains(err.Error(), c.wantError)) {
+			t.Errorf("%v: %v, want %q", c.listeners, err, c.wantError)
 		}
 	}
 }

@@ -128,15 +128,15 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		}
 		return
 	}
-	into, room := c.input.freeSpace(), lp.readBuf[lp.readBytes:]
+	frameSpace, room := c.input.freeSpace(), lp.readBuf[lp.readBytes:]
 	room = room[:min(len(room), c.readLimit, max(minConnBacklog, maxTotalBacklog/(1+lp.lastCutTurns)))]
-	if len(into) > readBufSize {
-		into, room = into[:readBufSize], nil
+	if len(frameSpace) > readBufSize {
+		frameSpace, room = frameSpace[:readBufSize], nil
 	}
 	var n int
 	var errno unix.Errno
-	if len(into) > 0 {
-		n, errno = poll.ReceiveTwo(fd, into, room)
+	if len(frameSpace) > 0 {
+		n, errno = poll.ReceiveTwo(fd, frameSpace, room)
 	} else {
 		n, errno = poll.Receive(fd, room)
 	}
@@ -154,18 +154,18 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 		lp.closeConn(c)
 		return
 	}
-	if n == len(into)+len(room) || eof {
+	if n == len(frameSpace)+len(room) || eof {
 		c.source.requestTurn() // there may be more, and no event would report it
 	}
 	if c.heartbeat > 0 {
 		c.heardAt = lp.srv.hub.Now()
 	}
-	if len(into) > 0 {
-		direct := min(n, len(into))
-		c.input.addRead(direct)
-		lp.srv.bytesIn.Add(uint64(direct))
-		n -= direct
-		lp.directBytes += direct
+	if len(frameSpace) > 0 {
+		directBytes := min(n, len(frameSpace))
+		c.input.addRead(directBytes)
+		lp.srv.bytesIn.Add(uint64(directBytes))
+		n -= directBytes
+		lp.directBytes += directBytes
 	}
 	lp.queueInput(c, n)
 }

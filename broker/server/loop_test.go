@@ -29,9 +29,9 @@ func TestInputDuringWriteIsHandled(t *testing.T) {
 	var lp *loop
 	s.Hub().EachConn(func(c *hub.Conn) { peer, lp = c.Peer, c.OwnerData.(*conn).loop })
 
-	reached, on := make(chan struct{}), make(chan struct{})
-	slow := s.Hub().NewSink(hub.SinkOwner{Write: func() bool { close(reached); <-on; return true }})
-	other := s.Hub().Open(wire.SubmitPort, slow, nil, "")
+	isWriting, resume := make(chan struct{}), make(chan struct{})
+	slowSink := s.Hub().NewSink(hub.SinkOwner{Write: func() bool { close(isWriting); <-resume; return true }})
+	other := s.Hub().Open(wire.SubmitPort, slowSink, nil, "")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -39,13 +39,13 @@ func TestInputDuringWriteIsHandled(t *testing.T) {
 			return []broker.Effect{{Op: broker.OpOK, Peer: other.Peer, ID: []byte("x")}, {Op: broker.OpOK, Peer: peer, ID: []byte("y")}}
 		})
 	}()
-	<-reached
+	<-isWriting
 	p.send(`{"action":"ping"}`)
 	eventually(t, "the loop has read", func() (read bool) {
 		lp.poller.Call(func() { read = len(lp.reads) > 0 })
 		return read
 	})
-	close(on)
+	close(resume)
 	p.wantFrame("id", "y")
 	p.wantFrame("ok", true)
 	<-done
@@ -69,8 +69,8 @@ func TestWorkerWithFullSocketGetsNoJob(t *testing.T) {
 	lp.write()
 	submit("a")
 	submit("b")
-	for junk, errno := make([]byte, 1<<10), error(nil); errno == nil; {
-		_, errno = poll.Send(fd, junk)
+	for padding, errno := make([]byte, 1<<10), error(nil); errno == nil; {
+		_, errno = poll.Send(fd, padding)
 	}
 	submit("c")
 	submit("d")
@@ -86,7 +86,7 @@ func TestWorkerWithFullSocketGetsNoJob(t *testing.T) {
 func TestReadsFitTurns(t *testing.T) {
 	s := startServer(t, nil)
 	c, fd := connPair(t, s, wire.SubmitPort)
-	lp, own := c.loop, c.source.(*socket).fd
+	lp, ownFD := c.loop, c.source.(*socket).fd
 	poller, err := poll.Open() // nobody waits for its events: the test calls the loop
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +106,8 @@ func TestReadsFitTurns(t *testing.T) {
 			limit = c.readLimit
 		}
 		lp.lastCutTurns = streamBusyConns // many connections are busy, so turns are short
-		lp.read(c, own, false)
-		lp.read(c, own, false)
+		lp.read(c, ownFD, false)
+		lp.read(c, ownFD, false)
 		lp.flush()
 		if n := len(c.input.rest); n > limit+limit/4 {
 			t.Fatalf("%d bytes wait in the broker; a read may take %d", n, limit)

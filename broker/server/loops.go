@@ -143,7 +143,7 @@ func duplicateFD(nc net.Conn) (fd int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	e := rc.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	e := rc.Control(func(sourceFD uintptr) { fd, err = unix.FcntlInt(sourceFD, unix.F_DUPFD_CLOEXEC, 0) })
 	return fd, errors.Join(e, err)
 }
 
@@ -168,9 +168,9 @@ func (s *Server) monitorLoops() {
 			s.hub.AfterReading(func(int64) { s.hub.Sweep() })
 		case <-lag.C:
 			for _, lp := range s.loops.loops {
-				sent := time.Now()
+				sentAt := time.Now()
 				lp.poller.Do(func() {
-					s.recordLag(time.Since(sent))
+					s.recordLag(time.Since(sentAt))
 					lp.pool.Trim()
 				})
 			}

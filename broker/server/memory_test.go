@@ -13,7 +13,7 @@ import (
 func TestHistoryShrinks(t *testing.T) {
 	const mib = 1 << 20
 	s := startServer(t, func(o *settings.Options) { o.MaxMemory, o.MaxBytes, o.History = 64*mib, 0, 16*mib })
-	held := func() (m broker.Memory) {
+	memory := func() (m broker.Memory) {
 		s.trim()
 		s.Hub().View(func(core *broker.Broker, _ int64) { m = core.Memory() })
 		return m
@@ -29,8 +29,8 @@ func TestHistoryShrinks(t *testing.T) {
 			return nil
 		})
 	}
-	if end(200_000); held().History < 15*mib {
-		t.Fatalf("%d bytes of history, want 16 MiB", held().History)
+	if end(200_000); memory().History < 15*mib {
+		t.Fatalf("%d bytes of history, want 16 MiB", memory().History)
 	}
 	var p broker.Peer
 	s.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
@@ -41,14 +41,14 @@ func TestHistoryShrinks(t *testing.T) {
 		}
 		return nil
 	})
-	if m := held(); m.History > 4*mib || m.Total() > 64*mib*3/4+mib {
+	if m := memory(); m.History > 4*mib || m.Total() > 64*mib*3/4+mib {
 		t.Errorf("%d bytes of history beside %d of all", m.History, m.Total())
 	}
 	s.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect { return core.RemovePeer(now, p) })
-	for held().Jobs() > 20*mib { // the jobs are freed in slices
+	for memory().Jobs() > 20*mib { // the jobs are freed in slices
 	}
-	held() // sets the limit of the history again, now that all slices are freed
-	if end(200_000); held().History < 15*mib {
-		t.Errorf("%d bytes of history once there is room again, want 16 MiB", held().History)
+	memory() // sets the limit of the history again, now that all slices are freed
+	if end(200_000); memory().History < 15*mib {
+		t.Errorf("%d bytes of history once there is room again, want 16 MiB", memory().History)
 	}
 }

@@ -75,14 +75,14 @@ func TestFramesDuringPauseAreCarriedOut(t *testing.T) {
 		worker.wantFrame("id", "j")
 		worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20)) // more than the buffers of a socket hold
 		worker.wantFrame("ok", true)
-		var own *conn
+		var ownConn *conn
 		s.Hub().EachConn(func(c *hub.Conn) {
 			if c.Port == wire.SubmitPort {
-				own = c.OwnerData.(*conn)
+				ownConn = c.OwnerData.(*conn)
 			}
 		})
 		eventually(t, "the pause has begun", func() (begun bool) {
-			own.loop.poller.Call(func() { begun = own.readState == readPaused })
+			ownConn.loop.poller.Call(func() { begun = ownConn.readState == readPaused })
 			return begun
 		})
 		submitter.send(`{"action":"ping"}`)

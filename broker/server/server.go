@@ -234,14 +234,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	t := time.NewTicker(drainPoll)
 	defer t.Stop()
 	for timeUp := false; ; {
-		left := s.Leftovers()
-		if left.Jobs() == 0 && (timeUp || left.Unread == 0) {
+		leftovers := s.Leftovers()
+		if leftovers.Jobs() == 0 && (timeUp || leftovers.Unread == 0) {
 			break
 		}
 		select {
 		case <-ctx.Done():
 			if !timeUp {
-				s.log.Warn().Msgf("the drain timeout has passed; given up: %s", left)
+				s.log.Warn().Msgf("the drain timeout has passed; given up: %s", leftovers)
 			}
 			s.endLeftovers()
 			timeUp = true
@@ -253,21 +253,21 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.closeConns()
 	if s.httpSrv != nil {
 		// An operator who asked over HTTP for the drain still gets the reply.
-		last, cancel := context.WithTimeout(context.Background(), lingerTimeout)
+		lingerCtx, cancel := context.WithTimeout(context.Background(), lingerTimeout)
 		defer cancel()
-		_ = s.httpSrv.Shutdown(last)
+		_ = s.httpSrv.Shutdown(lingerCtx)
 	}
 	return s.Close()
 }
 
 // Leftovers returns what a drain would wait for now.
-func (s *Server) Leftovers() (left wording.Leftovers) {
+func (s *Server) Leftovers() (leftovers wording.Leftovers) {
 	s.hub.View(func(core *broker.Broker, _ int64) {
 		t := core.Totals()
-		left = wording.Leftovers{Running: t.Running, Borrowed: uint64(core.BorrowedRuns()), Queued: t.Queued, Delayed: t.Delayed}
+		leftovers = wording.Leftovers{Running: t.Running, Borrowed: uint64(core.BorrowedRuns()), Queued: t.Queued, Delayed: t.Delayed}
 	})
-	left.Unread, _, _ = s.hub.Backlog()
-	return left
+	leftovers.Unread, _, _ = s.hub.Backlog()
+	return leftovers
 }
 
 // endLeftovers ends the jobs that are left. It does so in slices, so that other commands get their
@@ -322,11 +322,11 @@ func (s *Server) Done() <-chan struct{} { return s.ctx.Done() }
 // together fits in three quarters of MaxMemory.
 func (s *Server) trim() {
 	s.hub.Trim()
-	beside := s.hub.Memory().Total()
+	hubBytes := s.hub.Memory().Total()
 	s.hub.Do(func(core *broker.Broker, now int64) []broker.Effect {
 		if limit := s.options.MaxMemory; limit > 0 {
-			held := core.Memory()
-			core.LimitHistory(limit*3/4 - beside - (held.Total() - held.History))
+			coreMemory := core.Memory()
+			core.LimitHistory(limit*3/4 - hubBytes - (coreMemory.Total() - coreMemory.History))
 		}
 		// Each command frees the slabs that the command before it emptied, so end with a
 		// command.

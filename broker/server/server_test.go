@@ -21,8 +21,8 @@ func TestFailedStartReleasesAddresses(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	low := limit
-	low.Cur = 200
+	rlimit := limit
+	rlimit.Cur = 200
 	addrs := make([]string, 3)
 	for i := range addrs {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func TestFailedStartReleasesAddresses(t *testing.T) {
 		addrs[i] = l.Addr().String()
 		_ = l.Close()
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &rlimit); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Start(testOptions(func(o *settings.Options) {

@@ -26,7 +26,7 @@ func TestBacklogArrivesInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want, got []byte
-	next, full := byte(0), 0
+	next, fullWrites := byte(0), 0
 	buf := make([]byte, 64<<10)
 	unread := func() int {
 		_, n, _ := s.hub.Backlog()
@@ -54,7 +54,7 @@ func TestBacklogArrivesInOrder(t *testing.T) {
 			c.loop.send(c)
 		}
 		if c.hubConn.UnreadBytes() > 0 {
-			full++
+			fullWrites++
 		}
 		if sum := unread() + len(got); sum > len(want) {
 			t.Fatalf("%d bytes are left and %d have come, of %d", unread(), len(got), len(want))
@@ -72,7 +72,7 @@ func TestBacklogArrivesInOrder(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%d bytes came, of %d, or not the same", len(got), len(want))
 	}
-	if full == 0 {
+	if fullWrites == 0 {
 		t.Error("the socket was never full: this proves little")
 	}
 	if n := s.hub.Memory().Unread; n != 0 {

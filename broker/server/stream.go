@@ -46,13 +46,13 @@ func (s *Server) serveStream(hc halfCloser, raw net.Conn, port wire.Port) {
 	st := &stream{halfCloser: hc, raw: raw, turnRequested: make(chan struct{}, 1), toWrite: make(chan [][]byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
 	lp.poller.Call(func() { lp.openConn(st.conn) })
-	written := make(chan struct{})
+	writerDone := make(chan struct{})
 	go func() {
-		defer close(written)
+		defer close(writerDone)
 		st.write()
 	}()
 	st.read()
-	<-written
+	<-writerDone
 }
 
 // read reads until the connection closes, and pauses while the connection must not be read.
@@ -182,9 +182,9 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.hub.ReserveTLS(-tlsIdleBytes)
 	defer raw.Close()
 	nc := tls.Server(raw, s.certs.Config())
-	late := s.hub.After(handshakeTimeout, func() { _ = raw.Close() })
+	timer := s.hub.After(handshakeTimeout, func() { _ = raw.Close() })
 	err := nc.Handshake()
-	late.Stop()
+	timer.Stop()
 	if err != nil {
 		s.log.Info().Str("peer", remoteOf(raw)).Err(err).Msg("a TLS handshake failed")
 		return

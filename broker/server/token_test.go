@@ -35,9 +35,9 @@ func TestWrongTokensAreCounted(t *testing.T) {
 	}
 	// A peer that has not shown a token may not send a long frame, which would take the memory
 	// that others need for theirs.
-	unknown := dial(t, s.SubmitAddr())
-	_, _ = unknown.Write(binary.BigEndian.AppendUint32(nil, maxHelloFrame+1))
-	unknown.wantFrame("error", "unauthorized")
+	stranger := dial(t, s.SubmitAddr())
+	_, _ = stranger.Write(binary.BigEndian.AppendUint32(nil, maxHelloFrame+1))
+	stranger.wantFrame("error", "unauthorized")
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"hello","token":"good"}`)
 	p.wantFrame("ok", true)

@@ -27,9 +27,9 @@ func TestWorkerGetsAllowedTypes(t *testing.T) {
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	submitter.send(`{"action":"hello","token":"any"}`)
 	submitter.wantFrame("ok", true)
-	submit := func(id, typ, more string) {
+	submit := func(id, typ, fields string) {
 		t.Helper()
-		submitter.send(`{"action":"submit","id":%q,"type":%q,"body":1%s}`, id, typ, more)
+		submitter.send(`{"action":"submit","id":%q,"type":%q,"body":1%s}`, id, typ, fields)
 		submitter.wantFrame("ok", true)
 	}
 	submit("1", "thumb", "")
@@ -70,9 +70,9 @@ func TestGroupRuleHoldsJobBack(t *testing.T) {
 	s := startServer(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	s.Hub().Do(func(core *broker.Broker, now int64) []broker.Effect {
-		effects, bad := core.Configure(now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}}})
-		if bad != nil {
-			t.Error(bad)
+		effects, refusal := core.Configure(now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}}})
+		if refusal != nil {
+			t.Error(refusal)
 		}
 		return effects
 	})

@@ -150,31 +150,31 @@ func (l *Limits) setType(set map[string]bool, t broker.TypeSetting) error {
 func (l *Limits) Load(f FileLimits) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := l.file
+	before := l.file
 	var s broker.Settings
-	for p := range old.Groups {
+	for p := range before.Groups {
 		if !hasKey(f.Groups, p) && !hasKey(l.rules, p) {
 			s.Drop = append(s.Drop, []byte(p))
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(f.Groups)) {
-		before, known := old.Groups[p]
-		if after := f.Groups[p]; (!known || before != after) && !hasKey(l.rules, p) {
+		beforeSettings, known := before.Groups[p]
+		if after := f.Groups[p]; (!known || beforeSettings != after) && !hasKey(l.rules, p) {
 			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: []byte(p), Rule: after})
 		}
 	}
-	names := maps.Clone(old.Types)
+	names := maps.Clone(before.Types)
 	if names == nil {
 		names = map[string]TypeSettings{}
 	}
 	maps.Copy(names, f.Types)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		before, after := old.Types[name], f.Types[name]
+		beforeSettings, after := before.Types[name], f.Types[name]
 		t := broker.TypeSetting{Name: []byte(name)}
-		if before.Limits != after.Limits && !l.limitedTypes[name] {
+		if beforeSettings.Limits != after.Limits && !l.limitedTypes[name] {
 			t.Limits = &after.Limits
 		}
-		if before.Fair != after.Fair && !l.fairTypes[name] {
+		if beforeSettings.Fair != after.Fair && !l.fairTypes[name] {
 			t.Fair = &after.Fair
 		}
 		if t.Limits != nil || t.Fair != nil {
@@ -190,8 +190,8 @@ func (l *Limits) Load(f FileLimits) error {
 
 func (l *Limits) apply(s *broker.Settings) (err error) {
 	l.hub.Do(func(b *broker.Broker, now int64) []broker.Effect {
-		fx, refused := b.Configure(now, s)
-		err = wording.SettingErrorOf(refused)
+		fx, refusal := b.Configure(now, s)
+		err = wording.SettingErrorOf(refusal)
 		return fx
 	})
 	return err

@@ -28,9 +28,9 @@ func TestValidateNamesInvalidFlag(t *testing.T) {
 		t.Fatalf("the defaults: %v", o.Validate())
 	}
 	for _, c := range []struct {
-		set  func(o *Options)
-		flag string // "" if it is valid
-		says string
+		set       func(o *Options)
+		flag      string // "" if it is valid
+		wantError string
 	}{
 		{func(o *Options) { o.MaxFrame = 1 << 10; o.MaxInbound = 1 << 10 }, "", ""},
 		{func(o *Options) { o.MaxFrame = 1<<10 - 1 }, "max-frame", "from 1024 to 1073741824"},
@@ -101,8 +101,8 @@ func TestValidateNamesInvalidFlag(t *testing.T) {
 			if err != nil {
 				t.Errorf("%v, but it can be", err)
 			}
-		case !errors.As(err, &oe) || oe.Flag != c.flag || !strings.Contains(err.Error(), c.says):
-			t.Errorf("%v, want --%s and %q", err, c.flag, c.says)
+		case !errors.As(err, &oe) || oe.Flag != c.flag || !strings.Contains(err.Error(), c.wantError):
+			t.Errorf("%v, want --%s and %q", err, c.flag, c.wantError)
 		}
 	}
 }

@@ -206,7 +206,7 @@ func nonZero(structure any) string {
 
 // String returns the command's line in a trace.
 func (c *command) String() string {
-	shown := *c
-	shown.verb, shown.now = 0, 0
-	return fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + nonZero(shown)
+	display := *c
+	display.verb, display.now = 0, 0
+	return fmt.Sprintf("%-12v %-9v", time.Duration(c.now), c.verb) + nonZero(display)
 }

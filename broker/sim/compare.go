@@ -66,7 +66,7 @@ func compareFrames(want, got []frame, endTogether bool) error {
 // totals are figures of the whole core.
 type totals struct {
 	broker.Ledger
-	held                                             uint64
+	jobs                                             uint64
 	borrowed, outcomes, letters, submitters, workers int
 	outcomeBytes, letterBytes                        int64
 }
@@ -105,8 +105,8 @@ func (r *runner) compareLedgers() error {
 	sum.Add(&o.forgotten)
 	want := totals{Ledger: sum, borrowed: len(o.borrowed), letters: len(o.letters), letterBytes: o.letterBytes(), submitters: o.connectedCount(submitters), workers: o.connectedCount(workers)}
 	want.outcomes, want.outcomeBytes = total(o.jobs, func(j *oracleJob) bool { return j.state == ended })
-	want.held = uint64(len(o.jobs) - want.outcomes)
-	got := totals{Ledger: b.Totals(), held: b.JobCount(), borrowed: b.BorrowedRuns()}
+	want.jobs = uint64(len(o.jobs) - want.outcomes)
+	got := totals{Ledger: b.Totals(), jobs: b.JobCount(), borrowed: b.BorrowedRuns()}
 	got.outcomes, got.outcomeBytes = b.Outcomes()
 	got.letters, got.letterBytes = b.LetterCount()
 	got.submitters, got.workers = b.Peers()

@@ -13,17 +13,17 @@ import (
 type driver struct {
 	observation // what the last command showed
 	// peers and numbers translate between the numbers of peers in commands and in the core.
-	peers   map[int]broker.Peer
-	numbers map[broker.Peer]int
-	scratch []byte
-	used    int
+	peers       map[int]broker.Peer
+	numbers     map[broker.Peer]int
+	scratch     []byte
+	usedScratch int
 
 	// outcomes holds the numbers of the kept outcomes that were sent last, by id.
 	outcomes map[string]uint64
-	// runs maps the core's number of a borrowed run to the number of that run in commands. lent maps
-	// the core's number of a lent run to the id of its job.
-	runs map[uint64]int
-	lent map[uint64]string
+	// runs maps the core's number of a borrowed run to the number of that run in commands. lentRuns
+	// maps the core's number of a lent run to the id of its job.
+	runs     map[uint64]int
+	lentRuns map[uint64]string
 
 	// watched reports that a fleet watches the core. lendable has the types with jobs to lend,
 	// as such a fleet knows them from EachIdleChange.
@@ -49,7 +49,7 @@ func newDriver(cfg broker.Config) *driver {
 		numbers:  map[broker.Peer]int{},
 		outcomes: map[string]uint64{},
 		runs:     map[uint64]int{},
-		lent:     map[uint64]string{},
+		lentRuns: map[uint64]string{},
 	}
 	if d.watched {
 		d.core.TrackIdle()
@@ -69,12 +69,12 @@ func (d *driver) peer(c *command) broker.Peer {
 
 // lend copies a text to memory that is overwritten before the next command.
 func (d *driver) lend(text string) []byte {
-	if d.used+len(text) > len(d.scratch) {
-		d.scratch = make([]byte, 2*(d.used+len(text))+256)
-		d.used = 0
+	if d.usedScratch+len(text) > len(d.scratch) {
+		d.scratch = make([]byte, 2*(d.usedScratch+len(text))+256)
+		d.usedScratch = 0
 	}
-	mem := d.scratch[d.used : d.used+len(text) : d.used+len(text)]
-	d.used += copy(mem, text)
+	mem := d.scratch[d.usedScratch : d.usedScratch+len(text) : d.usedScratch+len(text)]
+	d.usedScratch += copy(mem, text)
 	return mem
 }
 
@@ -88,10 +88,10 @@ func (d *driver) bodyOf(c *command) []byte {
 
 // do carries out a command. It stores the frames that the core sends in d.frames.
 func (d *driver) do(c *command) {
-	for i := range d.scratch[:d.used] {
+	for i := range d.scratch[:d.usedScratch] {
 		d.scratch[i] = 0xEE
 	}
-	d.used = 0
+	d.usedScratch = 0
 	d.observation = observation{core: d.core, frames: d.frames[:0]}
 	d.note(verbs[c.verb].core(d, c))
 }
@@ -158,8 +158,8 @@ func (d *driver) amend(c *command) effects {
 }
 
 func (d *driver) configure(c *command) effects {
-	fx, refused := d.core.Configure(c.now, d.settings(c))
-	d.overloaded = refused != nil
+	fx, refusal := d.core.Configure(c.now, d.settings(c))
+	d.overloaded = refusal != nil
 	return fx
 }
 
@@ -284,10 +284,10 @@ func (d *driver) note(fx []broker.Effect) {
 			f.run = run
 		} else if e.Run != 0 {
 			if e.Op == broker.OpJob {
-				d.lent[e.Run] = f.id
+				d.lentRuns[e.Run] = f.id
 			}
-			if d.lent[e.Run] != f.id {
-				panic(fmt.Sprintf("sim: run %d was lent with job %q, and has job %q now", e.Run, d.lent[e.Run], f.id))
+			if d.lentRuns[e.Run] != f.id {
+				panic(fmt.Sprintf("sim: run %d was lent with job %q, and has job %q now", e.Run, d.lentRuns[e.Run], f.id))
 			}
 			if e.Op == broker.OpJob || e.Op == broker.OpFollow {
 				f.loan = d.core.Loan(e.Run)

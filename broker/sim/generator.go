@@ -13,16 +13,16 @@ import (
 // generator generates the commands of a run. It looks at the oracle's state, so that
 // interesting cases come more often than by chance.
 type generator struct {
-	profile profile
-	rng     *rand.Rand
-	oracle  *oracle
-	core    *broker.Broker
-	step    int
-	steps   int
-	now     int64
-	peers   int // how many peer numbers are used
-	fresh   int // how many ids besides the common ones are used
-	loans   int // how many numbers of borrowed runs are used
+	profile  profile
+	rng      *rand.Rand
+	oracle   *oracle
+	core     *broker.Broker
+	step     int
+	steps    int
+	now      int64
+	peers    int // how many peer numbers are used
+	freshIDs int // how many ids besides the common ones are used
+	loans    int // how many numbers of borrowed runs are used
 }
 
 // noise is the text from which bodies are cut.
@@ -123,9 +123,9 @@ func (g *generator) next() *command {
 	case setRule, dropRule, setFair, limit:
 		g.changeSetting(c)
 		for len(c.others) < 4 && g.chance("extraSetting") {
-			extra := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
-			if g.changeSetting(extra); !slices.ContainsFunc(c.settings(), func(y *command) bool { return extra.id == y.id && extra.typ == y.typ }) {
-				c.others = append(c.others, extra)
+			extraCommand := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
+			if g.changeSetting(extraCommand); !slices.ContainsFunc(c.settings(), func(y *command) bool { return extraCommand.id == y.id && extraCommand.typ == y.typ }) {
+				c.others = append(c.others, extraCommand)
 			}
 		}
 	case change, amend:
@@ -380,8 +380,8 @@ func (g *generator) body(c *command) {
 func (g *generator) submit(c *command) {
 	c.id, c.typ = g.commonID(), g.typ()
 	if g.chance("churn") {
-		g.fresh++
-		c.id = fmt.Sprintf("n%d", g.fresh)
+		g.freshIDs++
+		c.id = fmt.Sprintf("n%d", g.freshIDs)
 	}
 	g.body(c)
 	switch {

@@ -14,12 +14,12 @@ import (
 // comparePeers compares everything that can be read about connections.
 func (r *runner) comparePeers() error {
 	o, b := r.oracle, r.driver.core
-	listed, next := b.Workers(o.now, nil, 0, 1000)
+	workerList, next := b.Workers(o.now, nil, 0, 1000)
 	listedSubmitters, _ := b.Submitters(nil, 0, 1000)
-	if next != -1 || len(listed) != o.connectedCount(workers) || len(listedSubmitters) != o.connectedCount(submitters) {
-		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(listed), len(listedSubmitters), o.connectedCount(workers), o.connectedCount(submitters))
+	if next != -1 || len(workerList) != o.connectedCount(workers) || len(listedSubmitters) != o.connectedCount(submitters) {
+		return fmt.Errorf("%d workers and %d submitters are listed, expected %d and %d", len(workerList), len(listedSubmitters), o.connectedCount(workers), o.connectedCount(submitters))
 	}
-	for _, got := range listed {
+	for _, got := range workerList {
 		w := o.peer(r.driver.numbers[got.Peer])
 		if w == nil || w.kind != workers {
 			return fmt.Errorf("an unknown worker is listed: %+v", got)
@@ -73,7 +73,7 @@ func namesOf(list []string) (names [][]byte) {
 func (r *runner) compareJob(id string) error {
 	o, d := r.oracle, r.driver
 	got, found := d.core.Explain(o.now, []byte(id))
-	j := o.held[id]
+	j := o.jobsByID[id]
 	if found != (j != nil) {
 		return fmt.Errorf("job %q: found %v, expected %v", id, found, j != nil)
 	}
@@ -168,8 +168,8 @@ type walk struct {
 	page  func(from, limit int) (items []any, next int) // the oracle's items that the core lists
 
 	from int
-	// lasting holds the items that have existed since the walk began. seen is nil before that.
-	lasting, seen map[any]bool
+	// lasting holds the items that have existed since the walk began. seenKeys is nil before that.
+	lasting, seenKeys map[any]bool
 }
 
 func (w *walk) step(limit int) error {
@@ -177,27 +177,27 @@ func (w *walk) step(limit int) error {
 	for _, x := range w.exist() {
 		current[x] = true
 	}
-	if w.seen == nil {
-		w.from, w.lasting, w.seen = 0, current, map[any]bool{}
+	if w.seenKeys == nil {
+		w.from, w.lasting, w.seenKeys = 0, current, map[any]bool{}
 	}
 	maps.DeleteFunc(w.lasting, func(x any, _ bool) bool { return !current[x] })
 	var items []any
 	items, w.from = w.page(w.from, limit)
 	for _, x := range items {
-		if w.seen[x] || !current[x] {
+		if w.seenKeys[x] || !current[x] {
 			return fmt.Errorf("%s %+v is listed although it does not exist, or twice", w.name, x)
 		}
-		w.seen[x] = true
+		w.seenKeys[x] = true
 	}
 	if w.from != -1 {
 		return nil
 	}
 	for x := range w.lasting {
-		if !w.seen[x] {
+		if !w.seenKeys[x] {
 			return fmt.Errorf("%s %+v existed throughout and is not listed", w.name, x)
 		}
 	}
-	w.seen = nil
+	w.seenKeys = nil
 	return nil
 }
 
@@ -228,7 +228,7 @@ func (r *runner) listings() []*walk {
 			return matching(o.jobs, func(j *oracleJob) bool { return j.state != running || !j.unwanted() })
 		}, page: func(from, limit int) (found []any, next int) {
 			next = b.Jobs(o.now, from, limit, &broker.JobFilter{OnlyWanted: true}, func(x *broker.JobInfo) {
-				found = append(found, o.held[string(x.ID)])
+				found = append(found, o.jobsByID[string(x.ID)])
 			})
 			return found, next
 		}},

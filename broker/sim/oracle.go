@@ -191,10 +191,10 @@ type oracleType struct {
 
 // oracle is a model of the broker, written from the protocol's text.
 type oracle struct {
-	cfg  broker.Config
-	now  int64
-	jobs []*oracleJob // by arrival
-	held map[string]*oracleJob
+	cfg      broker.Config
+	now      int64
+	jobs     []*oracleJob // by arrival
+	jobsByID map[string]*oracleJob
 	// borrowed are other brokers' jobs that run here.
 	borrowed []*oracleJob
 	peers    []*oraclePeer
@@ -234,7 +234,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, handedByType: map[string]int{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, leftToTick: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, jobsByID: map[string]*oracleJob{}, handedByType: map[string]int{}, rules: map[string]broker.Rule{}, ruleSetAt: map[string]int64{}, rates: map[ruleGroup]*rateState{}, tenantTurns: map[tenantKey]int{}, leftToTick: map[*oracleJob]bool{}, types: map[string]*oracleType{}}
 }
 
 // moment returns the time at which the core carries out a command. Time never goes back, and
@@ -350,7 +350,7 @@ func (o *oracle) forget(j *oracleJob) {
 		o.borrowed = slices.DeleteFunc(o.borrowed, func(x *oracleJob) bool { return x == j })
 		return
 	}
-	delete(o.held, j.id)
+	delete(o.jobsByID, j.id)
 	i := slices.Index(o.jobs, j)
 	o.jobs = slices.Delete(o.jobs, i, i+1)
 }

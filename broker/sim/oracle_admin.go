@@ -117,7 +117,7 @@ func (o *oracle) reviveAll(c *command) {
 
 func (o *oracle) reviveLetter(l *letter) {
 	submitCommand := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: l.retries, timeout: l.timeout, backoff: l.backoff, detach: true, headers: l.headers, groups: l.groups}
-	if o.held[l.id] != nil || o.draining {
+	if o.jobsByID[l.id] != nil || o.draining {
 		return
 	}
 	// Each letter is refused or accepted by itself.
@@ -135,9 +135,9 @@ func (o *oracle) forgetType(c *command) {
 	if ot == nil {
 		return
 	}
-	held := slices.DeleteFunc(slices.Concat(o.jobs, o.borrowed), func(j *oracleJob) bool { return j.typ != c.typ })
+	jobs := slices.DeleteFunc(slices.Concat(o.jobs, o.borrowed), func(j *oracleJob) bool { return j.typ != c.typ })
 	runs := o.active(c.typ) > 0
-	if len(held)+len(o.lettersOf(c.typ)) > 0 && !c.boolArg || runs || ot.paused || ot.hasSettings() || o.hasWorkerNamed(c.typ) {
+	if len(jobs)+len(o.lettersOf(c.typ)) > 0 && !c.boolArg || runs || ot.paused || ot.hasSettings() || o.hasWorkerNamed(c.typ) {
 		if !o.observed.known {
 			o.complaint = fmt.Sprintf("type %q was forgotten although it is in use", c.typ)
 		}
@@ -146,7 +146,7 @@ func (o *oracle) forgetType(c *command) {
 	if o.observed.known {
 		o.complaint = fmt.Sprintf("type %q was not forgotten although it is not in use", c.typ)
 	}
-	for _, j := range held {
+	for _, j := range jobs {
 		if j.state != ended {
 			ot.Discarded++
 			if j.owner != 0 {

@@ -78,13 +78,13 @@ func (o *oracle) eachRate(j *oracleJob, fn func(rate *rateState, q quota)) {
 // setRule sets a rule. The jobs that its old rate has allowed still count under a new rate.
 func (o *oracle) setRule(c *command) {
 	groups := o.groupsWithout(nil, o.lastTick, false)
-	old, existed := o.rules[c.id]
+	oldRule, existed := o.rules[c.id]
 	o.rules[c.id] = c.rule
-	if existed && old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
+	if existed && oldRule.Rate == c.rule.Rate && oldRule.Burst == c.rule.Burst {
 		return
 	}
 	o.ruleSetAt[c.id] = o.now
-	keepStarts := existed && old.Rate > 0 && c.rule.Rate > 0
+	keepStarts := existed && oldRule.Rate > 0 && c.rule.Rate > 0
 	if !keepStarts {
 		o.forgetRates(c.id)
 	}
@@ -95,7 +95,7 @@ func (o *oracle) setRule(c *command) {
 		case !keepStarts:
 			*o.rate(key) = rateState{setAt: o.now}
 		default:
-			o.rate(key).change(o.now, &old, &c.rule)
+			o.rate(key).change(o.now, &oldRule, &c.rule)
 		}
 	}
 }
@@ -120,10 +120,10 @@ func (o *oracle) forgetRates(pattern string) {
 // groupsWithout returns the groups that would exist at a time if the given job did not: those of
 // all other jobs, and those that a rate still remembers. If surely is set, only rates that must
 // still remember the group count.
-func (o *oracle) groupsWithout(without *oracleJob, at int64, surely bool) map[string]bool {
+func (o *oracle) groupsWithout(leaver *oracleJob, at int64, surely bool) map[string]bool {
 	groups := map[string]bool{}
 	for _, j := range o.jobs {
-		if j != without && j.state != ended {
+		if j != leaver && j.state != ended {
 			for _, g := range j.groups {
 				groups[g] = true
 			}
@@ -144,14 +144,14 @@ func (o *oracle) expiringGroups(now int64) bool {
 	return len(o.rates) > 0 && len(o.groupsWithout(nil, o.lastTick, false)) != len(o.groupsWithout(nil, now, true))
 }
 
-// tooManyGroups reports whether there would be too many groups if job leaving (or nil) moved to
+// tooManyGroups reports whether there would be too many groups if job leaver (or nil) moved to
 // the named groups. Until a tick, the core may count groups that rates no longer remember.
-func (o *oracle) tooManyGroups(names []string, leaving *oracleJob) bool {
+func (o *oracle) tooManyGroups(names []string, leaver *oracleJob) bool {
 	if o.cfg.MaxGroups == 0 || len(names) == 0 {
 		return false
 	}
 	countAt := func(at int64, surely bool) int {
-		groups := o.groupsWithout(leaving, at, surely)
+		groups := o.groupsWithout(leaver, at, surely)
 		for _, g := range names {
 			groups[g] = true
 		}
@@ -213,15 +213,15 @@ func (o *oracle) turn(t tenantKey) int {
 
 // updateTenants updates the list of tenants: those that have waiting or running jobs.
 func (o *oracle) updateTenants() {
-	present := map[tenantKey]bool{}
+	tenantKeys := map[tenantKey]bool{}
 	for _, j := range o.jobs {
 		if j.state != ended && o.types[j.typ].fair {
 			t := tenantOf(j)
-			present[t] = true
+			tenantKeys[t] = true
 			o.tenantTurns[t] = o.turn(t)
 		}
 	}
-	maps.DeleteFunc(o.tenantTurns, func(t tenantKey, _ int) bool { return !present[t] })
+	maps.DeleteFunc(o.tenantTurns, func(t tenantKey, _ int) bool { return !tenantKeys[t] })
 }
 
 // waitsForRate returns the latest time at which the rates of its groups let a queued job run.

@@ -30,7 +30,7 @@ func (o *oracle) sendLast(j *oracleJob, last frame) {
 
 // outcomeWritten handles the report that the kept outcome with this id has been written completely.
 func (o *oracle) outcomeWritten(c *command) {
-	if j := o.held[c.id]; j != nil && j.state == ended && j.sent {
+	if j := o.jobsByID[c.id]; j != nil && j.state == ended && j.sent {
 		o.forget(j)
 	}
 }
@@ -42,7 +42,7 @@ func (o *oracle) reaches(sub *oraclePeer, j *oracleJob) bool {
 
 // attach carries out an attach: the frames of a kept job go to another connection from now on.
 func (o *oracle) attach(c *command) {
-	sub, j := o.peer(c.peer), o.held[c.id]
+	sub, j := o.peer(c.peer), o.jobsByID[c.id]
 	switch {
 	case j == nil || j.keep == 0 || j.token != sub.token || j.unwanted() && !j.revoked:
 		o.refuse(sub.number, broker.UnknownID, c.id)

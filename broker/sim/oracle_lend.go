@@ -183,13 +183,13 @@ func (r *runner) compareLending(ot *oracleType) error {
 			}
 		}
 	}
-	supplied := 0
+	gotPlaces := 0
 	wantLimit := b.Supply([]byte(ot.name), func(uint32) int { return math.MaxInt32 }, func(s broker.Supply) bool {
-		supplied += s.Places
+		gotPlaces += s.Places
 		return true
 	})
-	if wantLimit != limit || supplied != places {
-		return fmt.Errorf("supply of type %q differs: expected %d places and a limit of %d, got %d places and a limit of %d", ot.name, places, limit, supplied, wantLimit)
+	if wantLimit != limit || gotPlaces != places {
+		return fmt.Errorf("supply of type %q differs: expected %d places and a limit of %d, got %d places and a limit of %d", ot.name, places, limit, gotPlaces, wantLimit)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (o *oracle) handOut() {
 	if o.stopped {
 		return
 	}
-	closed, handed := map[string]bool{}, o.handedByType
+	closed, handOuts := map[string]bool{}, o.handedByType
 	clear(o.leftToTick)
 	o.expireMet(func(ot *oracleType) bool { return ot.fair }) // the core chooses the order in which it looks at the jobs of fair types
 	for lapsed := 0; ; {
@@ -32,7 +32,7 @@ func (o *oracle) handOut() {
 		var j *oracleJob
 		for _, name := range o.names {
 			if t := o.types[name]; !closed[name] && o.mayRun(t) {
-				if c := o.candidate(t, handed[name]); c != nil && (j == nil || c.before(j)) {
+				if c := o.candidate(t, handOuts[name]); c != nil && (j == nil || c.before(j)) {
 					if first := o.firstInLine(name); first != nil {
 						ot, w, j = t, first, c
 					}
@@ -63,7 +63,7 @@ func (o *oracle) handOut() {
 		if ot.rate > 0 {
 			_, clashed := o.observed.delay(j.id)
 			from, until := ot.rateState.opensBetween(ot.quota())
-			if from > o.now || (until > o.now || ot.rateMayLag) && handed[ot.name] >= len(o.observed.handedOut(ot.name)) && !(clashed && w.has(j.id)) {
+			if from > o.now || (until > o.now || ot.rateMayLag) && handOuts[ot.name] >= len(o.observed.handedOut(ot.name)) && !(clashed && w.has(j.id)) {
 				closed[ot.name] = true
 				continue
 			}
@@ -75,7 +75,7 @@ func (o *oracle) handOut() {
 		if ot.rate > 0 {
 			ot.rateState.take(j, o.now, ot.quota())
 		}
-		handed[ot.name]++
+		handOuts[ot.name]++
 		o.dispatch(ot, w, j)
 	}
 }

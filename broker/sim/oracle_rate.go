@@ -94,8 +94,8 @@ func (r *rateState) giveBack(j *oracleJob, now int64) {
 // the new burst is smaller.
 func (r *rateState) change(now int64, from, to *broker.Rule) {
 	remaining := func(until int64) int64 {
-		used := float64(max(0, until-now)) / float64(stepOf(from.Rate))
-		free := min(burstOf(to), burstOf(from)-used)
+		usedTokens := float64(max(0, until-now)) / float64(stepOf(from.Rate))
+		free := min(burstOf(to), burstOf(from)-usedTokens)
 		return int64(min((burstOf(to)-free)*float64(stepOf(to.Rate)), 4e18))
 	}
 	early, late := r.forgottenBetween()

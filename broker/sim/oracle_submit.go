@@ -9,7 +9,7 @@ import (
 func (o *oracle) submit(c *command) {
 	sub := o.peer(c.peer)
 	switch {
-	case o.held[c.id] != nil:
+	case o.jobsByID[c.id] != nil:
 		o.refuse(sub.number, broker.IDExists, c.id)
 		return
 	case o.draining:
@@ -56,7 +56,7 @@ func (o *oracle) acceptJob(c *command, owner int) *oracleJob {
 	}
 	o.setTimer(j)
 	o.jobs = append(o.jobs, j)
-	o.held[j.id] = j
+	o.jobsByID[j.id] = j
 	o.typeNamed(j.typ).Submitted++
 	return j
 }
@@ -94,8 +94,8 @@ func (o *oracle) wouldExceedLimit(c *command) bool {
 			return false
 		}
 		n, bytes := total(o.jobs, matches)
-		borrowed, lent := total(o.borrowed, matches)
-		if n, bytes = n+overdue, bytes+lent+lateBytes+c.weight(); lender {
+		borrowed, borrowedBytes := total(o.borrowed, matches)
+		if n, bytes = n+overdue, bytes+borrowedBytes+lateBytes+c.weight(); lender {
 			n += borrowed
 		}
 		// The memory around jobs counts, too. Only the core knows how much it is, so both
@@ -152,17 +152,17 @@ func (o *oracle) exceedsTypeLimit(newTypes int) bool {
 	if limit == 0 || newTypes <= 0 {
 		return false
 	}
-	used := 0
+	usedTypes := 0
 	for _, n := range o.names {
 		if o.used(n) {
-			used++
+			usedTypes++
 		}
 	}
-	return used+newTypes > limit || o.vanished > 0 && len(o.names)+newTypes > limit && o.observed.overloaded
+	return usedTypes+newTypes > limit || o.vanished > 0 && len(o.names)+newTypes > limit && o.observed.overloaded
 }
 
 func (o *oracle) cancel(c *command) {
-	sub, j := o.peer(c.peer), o.held[c.id]
+	sub, j := o.peer(c.peer), o.jobsByID[c.id]
 	if j == nil || !o.reaches(sub, j) || j.unwanted() || j.state == ended && j.owner != 0 {
 		o.refuse(sub.number, broker.UnknownID, c.id)
 		return
@@ -183,7 +183,7 @@ func (o *oracle) cancel(c *command) {
 
 // change carries out a submitter's change of a job or, if the verb is amend, an operator's.
 func (o *oracle) change(c *command) {
-	sub, j := o.peer(c.peer), o.held[c.id]
+	sub, j := o.peer(c.peer), o.jobsByID[c.id]
 	switch {
 	case c.verb == amend:
 		if j != nil {
@@ -233,7 +233,7 @@ func (o *oracle) notice(j *oracleJob) {
 
 // revoke carries out a cancel by an operator. It cancels a running job only if c.boolArg is set.
 func (o *oracle) revoke(c *command) {
-	j := o.held[c.id]
+	j := o.jobsByID[c.id]
 	switch {
 	case j == nil || j.state == running && (!c.boolArg || j.unwanted()):
 	case j.state == running:

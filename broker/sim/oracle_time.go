@@ -21,16 +21,16 @@ func (o *oracle) tick(*command) {
 		at  int64
 		job *oracleJob
 	}
-	var due []alarm
+	var alarms []alarm
 	for _, j := range o.jobs {
 		if at, set := j.due(); set && at <= o.now {
-			due = append(due, alarm{at, j})
+			alarms = append(alarms, alarm{at, j})
 		}
 	}
-	slices.SortFunc(due, func(a, b alarm) int {
+	slices.SortFunc(alarms, func(a, b alarm) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), a.job.deadlineSeq-b.job.deadlineSeq)
 	})
-	for _, a := range due[:min(len(due), timersPerTick)] {
+	for _, a := range alarms[:min(len(alarms), timersPerTick)] {
 		j := a.job
 		if at, set := j.due(); !set || at != a.at || !slices.Contains(o.jobs, j) {
 			continue // the run has ended: its worker was closed because of other overdue runs

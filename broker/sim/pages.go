@@ -14,7 +14,7 @@ const poison = "\xA5"
 // poisonPages lends memory and overwrites it when it is returned. It keeps returned memory
 // until the end of the run, so that writes after the return are found.
 type poisonPages struct {
-	lent     map[*byte][]byte
+	lentMem  map[*byte][]byte
 	returned [][]byte
 	free     map[int][][]byte
 	// heldBytes counts the bytes that are lent now. peakBytes is its largest value in all runs.
@@ -24,7 +24,7 @@ type poisonPages struct {
 }
 
 func newPages() *poisonPages {
-	return &poisonPages{lent: map[*byte][]byte{}, free: map[int][][]byte{}}
+	return &poisonPages{lentMem: map[*byte][]byte{}, free: map[int][][]byte{}}
 }
 
 // Get implements broker.Pages.
@@ -37,7 +37,7 @@ func (p *poisonPages) Get(n int) []byte {
 	} else {
 		mem = container.HeapPages{}.Get(n)
 	}
-	p.lent[&mem[0]] = mem
+	p.lentMem[&mem[0]] = mem
 	p.heldBytes += n
 	p.peakBytes = max(p.peakBytes, p.heldBytes)
 	return mem
@@ -45,10 +45,10 @@ func (p *poisonPages) Get(n int) []byte {
 
 // Put implements broker.Pages.
 func (p *poisonPages) Put(mem []byte) {
-	if len(mem) == 0 || len(p.lent[&mem[0]]) != len(mem) {
+	if len(mem) == 0 || len(p.lentMem[&mem[0]]) != len(mem) {
 		panic(fmt.Sprintf("sim: %d bytes given back that are not lent", len(mem)))
 	}
-	delete(p.lent, &mem[0])
+	delete(p.lentMem, &mem[0])
 	for n := copy(mem, poison); n < len(mem); n *= 2 {
 		copy(mem[n:], mem[:n])
 	}
@@ -69,9 +69,9 @@ func (p *poisonPages) check() error {
 
 // settle ends a run and keeps its memory for the next run.
 func (p *poisonPages) settle() {
-	for _, mem := range slices.AppendSeq(p.returned, maps.Values(p.lent)) {
+	for _, mem := range slices.AppendSeq(p.returned, maps.Values(p.lentMem)) {
 		p.free[len(mem)] = append(p.free[len(mem)], mem)
 	}
-	clear(p.lent)
+	clear(p.lentMem)
 	p.returned, p.heldBytes = p.returned[:0], 0
 }

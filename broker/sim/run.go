@@ -47,9 +47,9 @@ func (x *Runner) Run(seed uint64, opt Options) error {
 	if opt.Steps > 0 {
 		steps = opt.Steps
 	}
-	shown := cfg
-	shown.Seed = 0
-	config := nonZero(shown)
+	shownConfig := cfg
+	shownConfig.Seed = 0
+	config := nonZero(shownConfig)
 	r := x.begin(cfg, &p)
 	g := &generator{profile: p, rng: rng, oracle: r.oracle, core: r.driver.core, steps: steps}
 	if opt.Trace != nil {
@@ -67,12 +67,12 @@ func (x *Runner) Run(seed uint64, opt Options) error {
 		x.Commands += steps
 		return nil
 	}
-	short := done
+	shortRun := done
 	if !opt.NoShrink {
-		short = x.shrink(cfg, &p, done)
+		shortRun = x.shrink(cfg, &p, done)
 	}
 	var trace []string
-	shortErr := x.replay(cfg, &p, short, func(line string) { trace = append(trace, line) })
+	shortErr := x.replay(cfg, &p, shortRun, func(line string) { trace = append(trace, line) })
 	if shortErr == nil {
 		shortErr = fmt.Errorf("the run does not fail again: the failure depends on more than the commands")
 	}
@@ -104,9 +104,9 @@ func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*comma
 	for size := (len(cmds) + 1) / 2; size > 0; {
 		shorter := false
 		for at := 0; at < len(cmds) && time.Now().Before(until); {
-			rest := append(append([]*command(nil), cmds[:at]...), cmds[min(len(cmds), at+size):]...)
-			if x.replay(cfg, p, rest, nil) != nil {
-				cmds, shorter = rest, true
+			shortened := append(append([]*command(nil), cmds[:at]...), cmds[min(len(cmds), at+size):]...)
+			if x.replay(cfg, p, shortened, nil) != nil {
+				cmds, shorter = shortened, true
 				continue
 			}
 			at += size
@@ -175,11 +175,11 @@ func (r *runner) step(c *command) (err error) {
 	if err := cmp.Or(compareFrames(o.frames, r.driver.frames, endTogether), r.compareNext(), r.compareMoves()); err != nil {
 		return err
 	}
-	every := r.profile.numbers.get("ledgerEvery")
-	if r.steps%every != 0 {
+	period := r.profile.numbers.get("ledgerEvery")
+	if r.steps%period != 0 {
 		return nil
 	}
-	if err := cmp.Or(r.compareLedgers(), r.compareWalks()); err != nil || r.steps/every%6 != 0 {
+	if err := cmp.Or(r.compareLedgers(), r.compareWalks()); err != nil || r.steps/period%6 != 0 {
 		return err
 	}
 	id := c.id
@@ -232,23 +232,23 @@ func (r *runner) finish() (err error) {
 // with its outcome, and the runs of a job are in order.
 func (r *runner) compareHistory() error {
 	core, count := r.driver.core, [broker.EndReleased + 1]uint64{}
-	latest := int64(math.MaxInt64)
+	lastJobEnd := int64(math.MaxInt64)
 	for from := int64(0); from >= 0; {
 		var found []broker.EndedInfo
 		found, from = core.Ended(r.oracle.now, from, 100, &broker.EndedFilter{})
 		for i := range found {
 			x := &found[i]
 			count[x.EndKind]++
-			if x.EndedAt > latest || x.StartedAt > x.EndedAt || x.StartedAt >= 0 && x.Attempts == 0 {
-				return fmt.Errorf("the history has %s, started %d, ended %d after a job that ended %d, attempts %d", x.ID, x.StartedAt, x.EndedAt, latest, x.Attempts)
+			if x.EndedAt > lastJobEnd || x.StartedAt > x.EndedAt || x.StartedAt >= 0 && x.Attempts == 0 {
+				return fmt.Errorf("the history has %s, started %d, ended %d after a job that ended %d, attempts %d", x.ID, x.StartedAt, x.EndedAt, lastJobEnd, x.Attempts)
 			}
-			latest = x.EndedAt
-			last := int64(math.MinInt64)
+			lastJobEnd = x.EndedAt
+			lastRunEnd := int64(math.MinInt64)
 			for _, run := range x.Runs {
-				if run.StartedAt < last || run.EndedAt < run.StartedAt || run.EndedAt > x.EndedAt || run.Worker == 0 {
-					return fmt.Errorf("the history has a run %+v of %s, which ended %d, after a run that ended %d", run, x.ID, x.EndedAt, last)
+				if run.StartedAt < lastRunEnd || run.EndedAt < run.StartedAt || run.EndedAt > x.EndedAt || run.Worker == 0 {
+					return fmt.Errorf("the history has a run %+v of %s, which ended %d, after a run that ended %d", run, x.ID, x.EndedAt, lastRunEnd)
 				}
-				last = run.EndedAt
+				lastRunEnd = run.EndedAt
 			}
 			if len(x.Runs) == 0 && x.StartedAt >= 0 {
 				return fmt.Errorf("the history has no run of %s, which started %d", x.ID, x.StartedAt)
@@ -288,8 +288,8 @@ func (r *runner) compareHeld() error {
 	// Besides jobs, heaps and queues, only deadlines of jobs and sets of types count.
 	maxRest := m.Pools + int64(n+len(o.borrowed))<<7
 	jobs, load := core.Usage()
-	if rest := load - bytes - m.Heaps - m.Queues; jobs != int64(n) || rest < 0 || rest > maxRest && o.vanished == 0 {
-		return fmt.Errorf("%d jobs are counted, held are %d of %d bytes; of the other %d bytes that are counted, at most %d may be", jobs, n, bytes, rest, maxRest)
+	if otherBytes := load - bytes - m.Heaps - m.Queues; jobs != int64(n) || otherBytes < 0 || otherBytes > maxRest && o.vanished == 0 {
+		return fmt.Errorf("%d jobs are counted, held are %d of %d bytes; of the other %d bytes that are counted, at most %d may be", jobs, n, bytes, otherBytes, maxRest)
 	}
 	return nil
 }
@@ -297,9 +297,9 @@ func (r *runner) compareHeld() error {
 // bigBody is the length from which a body has memory of its own.
 const bigBody = 128 << 10
 
-// rest limits the bytes that an empty core holds: the slab in use, some spare slabs, and a chunk of
-// each table.
-const rest = 6<<20 + 256<<10
+// maxEmptyBytes limits the bytes that an empty core holds: the slab in use, some spare slabs, and a
+// chunk of each table.
+const maxEmptyBytes = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {
 	p := r.parent.pages
@@ -307,8 +307,8 @@ func (r *runner) compareMemory() error {
 	if jobs, load := core.Usage(); jobs != 0 || core.JobCount() != 0 || load != m.Heaps+m.Queues {
 		return fmt.Errorf("%d jobs are left, %d count with %d bytes, of which %d are heaps and queues", core.JobCount(), jobs, load, m.Heaps+m.Queues)
 	}
-	if held := p.heldBytes - int(m.History); held > rest {
-		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", held, rest)
+	if heldBytes := p.heldBytes - int(m.History); heldBytes > maxEmptyBytes {
+		return fmt.Errorf("%d bytes of memory are held without a job, at most %d may be", heldBytes, maxEmptyBytes)
 	}
 	return p.check()
 }

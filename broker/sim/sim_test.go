@@ -41,7 +41,7 @@ func TestSeeds(t *testing.T) {
 	}
 	var (
 		next     atomic.Uint64
-		failed   atomic.Int32
+		failures atomic.Int32
 		wg       sync.WaitGroup
 		mu       sync.Mutex
 		commands int
@@ -53,13 +53,13 @@ func TestSeeds(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			x := NewRunner()
-			for failed.Load() < maxFailures {
+			for failures.Load() < maxFailures {
 				s := next.Add(1) - 1
 				if s >= *firstSeed+n {
 					break
 				}
 				if f := x.Run(s, opt); f != nil {
-					failed.Add(1)
+					failures.Add(1)
 					t.Error(f)
 				}
 			}
@@ -81,7 +81,7 @@ func TestSeeds(t *testing.T) {
 	sort.Strings(names)
 	t.Logf("seeds %d to %d, %d commands, kinds %s; up to %d bytes lent, returned %d times",
 		*firstSeed, *firstSeed+n-1, commands, strings.Join(names, ", "), peak, returns)
-	if failed.Load() == 0 && n >= 2000 {
+	if failures.Load() == 0 && n >= 2000 {
 		if kinds := len(common) + len(special); len(profiles) != kinds {
 			t.Errorf("%d kinds of runs of %d were run", len(profiles), kinds)
 		}

@@ -22,12 +22,12 @@ func (m *condMutex) wakeAll() {
 // waitFor calls try with the lock held, now and after each change, while try returns
 // ErrNotConnected or ErrWindowFull. Without wait it calls try once. After ctx has ended it
 // calls try a last time, and try returns that error.
-func (m *condMutex) waitFor(ctx context.Context, wait bool, try func() error) error {
+func (m *condMutex) waitFor(ctx context.Context, wait bool, attempt func() error) error {
 	for {
 		var changed <-chan struct{}
 		m.waiters.Lock()
 		m.Lock()
-		err := try()
+		err := attempt()
 		if err == ErrNotConnected || err == ErrWindowFull {
 			changed = m.changed.wait()
 		}

@@ -126,11 +126,11 @@ func (c *conn) dial(ctx, parent context.Context, broker string, sendGreeting fun
 // first, it returns the context's cause.
 func await(ctx context.Context, ask func(done func(error)) error) error {
 	var reply error
-	replied := make(chan struct{})
-	if err := ask(func(err error) { reply = err; close(replied) }); err != nil {
+	replyDone := make(chan struct{})
+	if err := ask(func(err error) { reply = err; close(replyDone) }); err != nil {
 		return err
 	}
-	if err := waitDone(ctx, replied); err != nil {
+	if err := waitDone(ctx, replyDone); err != nil {
 		return err
 	}
 	return reply
@@ -260,7 +260,7 @@ func (c *conn) writeLoop() {
 // takeOutput waits for frames and swaps the buffers: it returns the frames to be written, and keeps
 // used, the buffer written last, for reuse. If last is true, nothing is written after these
 // frames. It returns nothing if the connection has failed. It locks mu.
-func (c *conn) takeOutput(used []byte) (buf []byte, last bool) {
+func (c *conn) takeOutput(usedBuf []byte) (buf []byte, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.outBuf) == 0 && !c.outputEnds && c.ctx.Err() == nil {
@@ -277,11 +277,11 @@ func (c *conn) takeOutput(used []byte) (buf []byte, last bool) {
 	if c.isFull() {
 		c.mu.wakeAll()
 	}
-	if cap(used) > maxKeptBuffer {
-		used = nil
+	if cap(usedBuf) > maxKeptBuffer {
+		usedBuf = nil
 	}
 	buf = c.outBuf
-	c.outBuf = used[:0]
+	c.outBuf = usedBuf[:0]
 	c.firstUnwritten = c.requests.nextNumber
 	return buf, c.outputEnds
 }
@@ -292,14 +292,14 @@ func (c *conn) takeOutput(used []byte) (buf []byte, last bool) {
 func (c *conn) nextFrame() ([]byte, error) {
 	for {
 		rest := c.inBuf[c.inPos:]
-		payload, used, tooLarge := wire.SplitFrame(rest, c.maxIn)
+		payload, usedBytes, tooLarge := wire.SplitFrame(rest, c.maxIn)
 		switch {
 		case tooLarge != nil && string(rest[:wire.HeaderLen]) == "HTTP":
 			return nil, errors.New("this is an HTTP server")
 		case tooLarge != nil:
 			return nil, &ProtocolError{Reason: tooLarge.Reason}
-		case used > 0:
-			c.inPos += used
+		case usedBytes > 0:
+			c.inPos += usedBytes
 			return payload, nil
 		}
 		if len(rest) == 0 && cap(c.inBuf) > maxKeptBuffer {

@@ -258,8 +258,8 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 		t.Error(got)
 	}
 	runtime.ReadMemStats(&after)
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
-		t.Errorf("%d bytes were allocated for 5 that came", grown)
+	if growth := after.TotalAlloc - before.TotalAlloc; growth > 1<<20 {
+		t.Errorf("%d bytes were allocated for 5 that came", growth)
 	}
 }
 

@@ -70,9 +70,9 @@ func (j *Job) validate(trust bool) error {
 
 // checkNames refuses names that cannot be sent; it does not check an empty name. id is the id of
 // the job that has the names.
-func checkNames(what, id string, names ...string) error {
+func checkNames(field, id string, names ...string) error {
 	for _, name := range names {
-		if err := wire.CheckName(what, name); name != "" && err != nil {
+		if err := wire.CheckName(field, name); name != "" && err != nil {
 			return &RefusedError{Code: ErrInvalidType, ID: id, Reason: err.Reason}
 		}
 	}
@@ -80,11 +80,11 @@ func checkNames(what, id string, names ...string) error {
 }
 
 // checkJSON is like checkNames, for a value that must be JSON unless it is empty.
-func checkJSON(what, id string, value []byte) error {
+func checkJSON(field, id string, value []byte) error {
 	if len(value) == 0 {
 		return nil
 	}
-	if err := wire.CheckBody(what, value); err != nil {
+	if err := wire.CheckBody(field, value); err != nil {
 		return &RefusedError{Code: ErrInvalidJSON, ID: id, Reason: err.Reason}
 	}
 	return nil

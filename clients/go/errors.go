@@ -85,8 +85,8 @@ func (e *JobError) Error() string { return describeError("job ended", e.Code, e.
 // Unwrap returns the code.
 func (e *JobError) Unwrap() error { return e.Code }
 
-func describeError(what string, code Code, reason, id string) string {
-	s := "gloom: " + what + ": " + string(code)
+func describeError(problem string, code Code, reason, id string) string {
+	s := "gloom: " + problem + ": " + string(code)
 	if reason != "" {
 		s += ": " + reason
 	}

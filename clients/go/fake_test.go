@@ -162,22 +162,22 @@ func waitContext(t testing.TB) context.Context {
 }
 
 // eventually polls a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
+func eventually(t testing.TB, event string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("never: %s", event)
 		}
 	}
 }
 
-func receive[T any](t testing.TB, from <-chan T, what string) T {
+func receive[T any](t testing.TB, from <-chan T, event string) T {
 	t.Helper()
 	select {
 	case v := <-from:
 		return v
 	case <-time.After(patience):
-		t.Fatalf("never came: %s", what)
+		t.Fatalf("never came: %s", event)
 		panic("unreachable")
 	}
 }

@@ -71,9 +71,9 @@ func (c *conn) acceptNoAck(n uint64) {
 	}
 }
 
-// finishReply removes request due from the queue and acts on its reply.
-func (c *conn) finishReply(due uint64, refusal *RefusedError) error {
-	c.acceptNoAck(due)
+// finishReply removes request replyNumber from the queue and acts on its reply.
+func (c *conn) finishReply(replyNumber uint64, refusal *RefusedError) error {
+	c.acceptNoAck(replyNumber)
 	r := c.requests.pop()
 	if refusal == nil {
 		c.finishRequest(r, nil)
@@ -91,11 +91,11 @@ func (c *conn) finishRequest(r request, err error) {
 }
 
 func (c *conn) onOK(ev *wire.Event) error {
-	due := c.firstWithReply()
-	if due == c.requests.nextNumber {
+	replyNumber := c.firstWithReply()
+	if replyNumber == c.requests.nextNumber {
 		return &ProtocolError{Reason: "ok without a request"}
 	}
-	r := c.requests.get(due)
+	r := c.requests.get(replyNumber)
 	if ev.ID != nil && r.key != string(ev.ID) {
 		return &ProtocolError{Reason: fmt.Sprintf("ok for id %q in place of %q", wire.Value(ev.ID), wire.Value([]byte(r.key)))}
 	}
@@ -103,27 +103,27 @@ func (c *conn) onOK(ev *wire.Event) error {
 		c.maxOut = ev.MaxFrame
 		c.maxIn = max(c.maxIn, ev.MaxFrameOut, wire.MaxPayloadOut(ev.MaxFrame))
 	}
-	return c.finishReply(due, nil)
+	return c.finishReply(replyNumber, nil)
 }
 
 // onError acts on an error frame: it is the next reply, the refusal or the end of job p, which is
 // pending under its id, or the broker's reason for closing the connection.
 func (c *conn) onError(ev *wire.Event, p *Pending) error {
 	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason, ID: wire.Value(ev.ID)}
-	code, due := refusal.Code, c.firstWithReply()
-	known, _ := wire.ParseCode(ev.Code)
-	ends := known.EndsJob()                                           // the code can end an accepted job
-	unproven := p != nil && p.requestNumber >= c.requests.firstNumber // the submit of p, without ack, may still be refused
-	replies, nameless := due != c.requests.nextNumber, c.jobs == nil  // to a worker, all errors are replies
+	code, replyNumber := refusal.Code, c.firstWithReply()
+	knownCode, _ := wire.ParseCode(ev.Code)
+	ends := knownCode.EndsJob()                                              // the code can end an accepted job
+	unproven := p != nil && p.requestNumber >= c.requests.firstNumber        // the submit of p, without ack, may still be refused
+	replies, nameless := replyNumber != c.requests.nextNumber, c.jobs == nil // to a worker, all errors are replies
 	if ev.ID == nil {
 		nameless = true
 		if code == ErrOverloaded || code == ErrUnauthorized { // about the connection
-			replies = replies && c.requests.get(due).verb == wire.Hello
+			replies = replies && c.requests.get(replyNumber).verb == wire.Hello
 		}
 	} else if !nameless {
 		// A frame that ends or refuses job p cannot answer a later request with the same id.
-		ofJob := p != nil && p.requestNumber < due && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
-		replies = replies && c.requests.get(due).key == string(ev.ID) && !ofJob
+		ofJob := p != nil && p.requestNumber < replyNumber && code != ErrUnknownID && (code == ErrTakenOver || ends || unproven)
+		replies = replies && c.requests.get(replyNumber).key == string(ev.ID) && !ofJob
 	}
 	switch {
 	case code == ErrDraining:
@@ -133,12 +133,12 @@ func (c *conn) onError(ev *wire.Event, p *Pending) error {
 	}
 	switch {
 	case replies:
-		return c.finishReply(due, refusal)
+		return c.finishReply(replyNumber, refusal)
 	case nameless:
 		return refusal
 	case p == nil:
 		return nil
-	case p.requestNumber > due:
+	case p.requestNumber > replyNumber:
 		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
 	case unproven:
 		// Without an ack, only the code distinguishes a refusal from the end of an accepted job.

@@ -232,20 +232,20 @@ func (w *world) worker(options agent.Options) *agent.Agent {
 }
 
 // awaitEvent waits until a worker's program reports an event for which matches returns true.
-func (w *world) awaitEvent(a *agent.Agent, what string, matches func(agent.Event) bool) {
+func (w *world) awaitEvent(a *agent.Agent, event string, matches func(agent.Event) bool) {
 	w.Helper()
 	timeout := time.After(patience)
 	for {
 		select {
 		case e, ok := <-a.Events:
 			if !ok {
-				w.Fatalf("the worker ended without telling %s: %v", what, a.Wait(patience))
+				w.Fatalf("the worker ended without telling %s: %v", event, a.Wait(patience))
 			}
 			if matches(e) {
 				return
 			}
 		case <-timeout:
-			w.Fatalf("the worker did not tell %s within %v", what, patience)
+			w.Fatalf("the worker did not tell %s within %v", event, patience)
 		}
 	}
 }

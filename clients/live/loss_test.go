@@ -17,11 +17,11 @@ import (
 )
 
 // until waits for a condition.
-func (w *world) until(what string, isReached func() bool) {
+func (w *world) until(event string, isReached func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(patience); !isReached(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.Fatalf("not within %v: %s", patience, what)
+			w.Fatalf("not within %v: %s", patience, event)
 		}
 	}
 }

@@ -22,15 +22,15 @@ func TestNameBecomesOneSegment(t *testing.T) {
 			t.Errorf("%q: the path became %s", name, got)
 		}
 		for _, s := range []string{s, url.PathEscape(name)} {
-			mux, seen := http.NewServeMux(), ""
-			mux.HandleFunc("/v1/jobs/{id}/retry", func(_ http.ResponseWriter, r *http.Request) { seen = api.Name(r.PathValue("id")) })
+			mux, gotPath := http.NewServeMux(), ""
+			mux.HandleFunc("/v1/jobs/{id}/retry", func(_ http.ResponseWriter, r *http.Request) { gotPath = api.Name(r.PathValue("id")) })
 			r := httptest.NewRequest(http.MethodPost, "/v1/jobs/"+s+"/retry", nil)
-			if mux.ServeHTTP(httptest.NewRecorder(), api.MarkSlashes(r)); seen != name && s != "." && s != ".." {
-				t.Errorf("%q: %s is seen as %q", name, s, seen)
+			if mux.ServeHTTP(httptest.NewRecorder(), api.MarkSlashes(r)); gotPath != name && s != "." && s != ".." {
+				t.Errorf("%q: %s is seen as %q", name, s, gotPath)
 			}
 		}
-		plain, err := url.PathUnescape(s)
-		if got := api.Name(plain); got != name || err != nil {
+		unescaped, err := url.PathUnescape(s)
+		if got := api.Name(unescaped); got != name || err != nil {
 			t.Errorf("%q came back as %q, %v", name, got, err)
 		}
 	}

@@ -231,18 +231,18 @@ func (l *finder) checkType(t *Type) {
 		find(api.Warning, "expired", fixedMessage("jobs of it passed their deadline before they were done",
 			"add workers, or give its jobs more time (expires_ms)")).Immediate = true
 	}
-	held := int64(t.Figures.Queued + t.Figures.Delayed + t.Figures.Running)
-	l.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
+	liveJobs := int64(t.Figures.Queued + t.Figures.Delayed + t.Figures.Running)
+	l.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: liveJobs, Max: l.MaxTypeJobs})
 	l.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-bytes", Used: t.Figures.Bytes, Max: l.MaxTypeBytes, IsBytes: true})
 	l.checkLimit("type", t.Figures.Type, Limit{Name: "dead-letters", Used: int64(t.Figures.Dead), Max: l.DeadLetters, RefusesNothing: true})
 }
 
 // checkQueue reports the waiting jobs of a type.
 func (l *finder) checkQueue(t *Type, find func(severity, cause string, msg message) *finding.Condition) {
-	held := min(uint64(t.HeldJobs), t.Figures.Queued)
-	if held > 0 {
+	heldJobs := min(uint64(t.HeldJobs), t.Figures.Queued)
+	if heldJobs > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
-			return finding.JobsWaiting(t.Figures.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
+			return finding.JobsWaiting(t.Figures.Queued) + ": rules of groups hold " + humanize.Comma(int64(heldJobs)) + " back",
 				typeCommand("groups --type", t) + " shows which; if a limit is too low, change the rule (gloom limit --group PATTERN)"
 		})
 	}
@@ -251,7 +251,7 @@ func (l *finder) checkQueue(t *Type, find func(severity, cause string, msg messa
 		shortest = finding.Grace
 	}
 	// The oldest job may be one that is held back.
-	if l.checkStopped(t, find) || held > 0 || t.UsualWait == 0 || t.StuckFor < max(shortest, minWaitRatio*t.UsualWait) {
+	if l.checkStopped(t, find) || heldJobs > 0 || t.UsualWait == 0 || t.StuckFor < max(shortest, minWaitRatio*t.UsualWait) {
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {

@@ -96,9 +96,9 @@ type Type struct {
 	releases growth
 }
 
-// Update adds the counters of a type. passed is the time since the previous counters were taken, by
+// Update adds the counters of a type. elapsed is the time since the previous counters were taken, by
 // the broker's clock, which also measures ages.
-func (t *Type) Update(before, after *api.Type, now time.Time, passed time.Duration) {
+func (t *Type) Update(before, after *api.Type, now time.Time, elapsed time.Duration) {
 	if after.Ledger.Submitted < before.Ledger.Submitted {
 		*t = Type{} // the type has been forgotten in between
 	} else {
@@ -106,9 +106,9 @@ func (t *Type) Update(before, after *api.Type, now time.Time, passed time.Durati
 	}
 	t.peakJobs.update(after.Queued+after.Delayed+after.Running, now)
 	// The oldest job is still the same if its age has grown as much as the clock has advanced.
-	t.StuckFor = min(t.StuckFor+passed, time.Duration(after.OldestSeconds*float64(time.Second)))
+	t.StuckFor = min(t.StuckFor+elapsed, time.Duration(after.OldestSeconds*float64(time.Second)))
 	t.WasOvertaken = t.WasOvertaken || after.Dispatched > before.Dispatched
-	if before.OldestSeconds == 0 || after.OldestSeconds < before.OldestSeconds+0.9*passed.Seconds() {
+	if before.OldestSeconds == 0 || after.OldestSeconds < before.OldestSeconds+0.9*elapsed.Seconds() {
 		t.StuckFor, t.WasOvertaken = 0, false
 	}
 }
@@ -124,22 +124,22 @@ func (t *Type) IsFailing(now time.Time) bool {
 }
 
 func (t *Type) countRuns(before, after *api.Type, now time.Time) {
-	answered := after.Ledger.Answered - before.Ledger.Answered
-	failed := after.Ledger.Failed - before.Ledger.Failed
+	newAnswers := after.Ledger.Answered - before.Ledger.Answered
+	newFailures := after.Ledger.Failed - before.Ledger.Failed
 	// A released job is not a failure.
-	failed += after.Requeued - before.Requeued - min(after.Releases-before.Releases, after.Requeued-before.Requeued)
+	newFailures += after.Requeued - before.Requeued - min(after.Releases-before.Releases, after.Requeued-before.Requeued)
 	t.releases.lastValue = before.Releases
 	t.releases.update(after.Releases, now, false)
-	if failed > 0 {
+	if newFailures > 0 {
 		t.FailedAt = now
 	}
-	if answered > 0 {
+	if newAnswers > 0 {
 		t.AnsweredAt = now
 	}
-	if t.ExcessFailures+failed <= answered {
+	if t.ExcessFailures+newFailures <= newAnswers {
 		t.ExcessFailures, t.AnsweredSince = 0, false
 	} else {
-		t.ExcessFailures, t.AnsweredSince = t.ExcessFailures+failed-answered, t.AnsweredSince || answered > 0
+		t.ExcessFailures, t.AnsweredSince = t.ExcessFailures+newFailures-newAnswers, t.AnsweredSince || newAnswers > 0
 	}
 	if after.Ledger.Expired > before.Ledger.Expired {
 		t.ExpiredAt = now

@@ -158,8 +158,8 @@ func (s *watchedType) takeSnapshot() (causes []string, first string) {
 // between two failures, until a run is answered, no worker is left, or a minute has passed.
 func TestTypeThatOnlyFailsIsReported(t *testing.T) {
 	for name, end := range map[string]struct {
-		change func(s *watchedType)
-		within int
+		change   func(s *watchedType)
+		failSpan int
 	}{
 		"answered":   {func(s *watchedType) { s.after.Ledger.Answered++ }, 4},
 		"no workers": {func(s *watchedType) { s.after.Workers, s.after.Idle = 0, 0 }, 4},
@@ -170,9 +170,9 @@ func TestTypeThatOnlyFailsIsReported(t *testing.T) {
 			if second%6 == 0 {
 				s.after.Ledger.Failed++
 			}
-			failed := s.after.Ledger.Failed
-			if causes, first := s.takeSnapshot(); slices.Contains(causes, "failing") != (failed >= 3) || failed >= 3 && !strings.Contains(first, fmt.Sprintf("all of its runs fail: %d failed, and none", failed)) {
-				t.Fatalf("%s: after %d failures: %v %q", name, failed, causes, first)
+			failures := s.after.Ledger.Failed
+			if causes, first := s.takeSnapshot(); slices.Contains(causes, "failing") != (failures >= 3) || failures >= 3 && !strings.Contains(first, fmt.Sprintf("all of its runs fail: %d failed, and none", failures)) {
+				t.Fatalf("%s: after %d failures: %v %q", name, failures, causes, first)
 			}
 		}
 		end.change(s)
@@ -180,7 +180,7 @@ func TestTypeThatOnlyFailsIsReported(t *testing.T) {
 			if causes, _ := s.takeSnapshot(); len(causes) == 0 {
 				break
 			}
-			if second > end.within {
+			if second > end.failSpan {
 				t.Errorf("%s: still told after %d s", name, second)
 				break
 			}
@@ -193,7 +193,7 @@ func TestTypeThatOnlyFailsIsReported(t *testing.T) {
 func TestOverlongWaitIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		overtaken bool
-		held      int
+		heldJobs  int
 		found     int // the first second with the finding; 0: never
 		want      string
 	}{
@@ -202,7 +202,7 @@ func TestOverlongWaitIsReported(t *testing.T) {
 		"held back": {true, 1, 0, ""},
 	} {
 		s := newWatchedType(2, 0)
-		s.UsualWait, s.MeanRun, s.HeldJobs = 16*time.Microsecond, time.Millisecond, c.held
+		s.UsualWait, s.MeanRun, s.HeldJobs = 16*time.Microsecond, time.Millisecond, c.heldJobs
 		s.after.Queued, s.after.Running, s.Rates.Out = 2, 2, 1000
 		for second := 1; second < 30; second++ {
 			s.after.OldestSeconds++

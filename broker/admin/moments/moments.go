@@ -108,15 +108,15 @@ func quantile(bounds []float64, counts []uint64, q float64) *float64 {
 	for _, n := range counts {
 		total += n
 	}
-	rest, low := q*float64(total), 0.0
+	rest, lower := q*float64(total), 0.0
 	for i, n := range counts {
 		high := bounds[min(i, len(bounds)-1)]
 		if n > 0 && rest <= float64(n) {
-			v, _ := strconv.ParseFloat(strconv.FormatFloat(low+(high-low)*rest/float64(n), 'g', 2, 64), 64)
+			v, _ := strconv.ParseFloat(strconv.FormatFloat(lower+(high-lower)*rest/float64(n), 'g', 2, 64), 64)
 			return &v
 		}
 		rest -= float64(n)
-		low = high
+		lower = high
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestMomentsOfFiveMinutesAreKept(t *testing.T) {
 			if got[i].Queued == 81 {
 				want = 2
 			}
-			if passed := got[i].UnixMS - got[i-1].UnixMS; got[i].Queued-got[i-1].Queued != want || passed != int64(want)*Period.Milliseconds() {
+			if elapsed := got[i].UnixMS - got[i-1].UnixMS; got[i].Queued-got[i-1].Queued != want || elapsed != int64(want)*Period.Milliseconds() {
 				t.Errorf("%+v after %+v", got[i], got[i-1])
 			}
 		}

@@ -22,17 +22,17 @@ type natsConn struct {
 	handle func()
 	// afterFunc calls f once this process has run for d.
 	afterFunc func(d time.Duration, f func()) *time.Timer
-	// connected reports that the client is connected. Before that, the client calls Read under its
+	// isConnected reports that the client is connected. Before that, the client calls Read under its
 	// own lock.
-	connected atomic.Bool
+	isConnected atomic.Bool
 	// timeout is how long NATS may leave waiting bytes unread.
 	timeout time.Duration
 
-	mu         sync.Mutex // guards the fields below
-	unwritten  []byte     // not yet written
-	takenBytes int        // unwritten bytes that the goroutine has taken
-	writerRuns bool       // the goroutine that writes is running
-	err        error      // why nothing more is written
+	mu             sync.Mutex // guards the fields below
+	unwrittenBytes []byte     // not yet written
+	takenBytes     int        // unwritten bytes that the goroutine has taken
+	writerRuns     bool       // the goroutine that writes is running
+	err            error      // why nothing more is written
 }
 
 const (
@@ -56,14 +56,14 @@ func (d *Driver) Dial(network, address string) (net.Conn, error) {
 	if c.raw, err = c.SyscallConn(); err != nil {
 		return nil, errors.Join(err, nc.Close())
 	}
-	if last := d.latestConn.Swap(c); last != nil {
-		_ = last.Close() // the client leaves it open after an attempt that NATS refused
+	if previous := d.latestConn.Swap(c); previous != nil {
+		_ = previous.Close() // the client leaves it open after an attempt that NATS refused
 	}
 	return c, nil
 }
 
 func (c *natsConn) Read(b []byte) (int, error) {
-	if c.connected.Load() {
+	if c.isConnected.Load() {
 		c.handle()
 	}
 	return c.TCPConn.Read(b)
@@ -86,10 +86,10 @@ func (c *natsConn) Write(b []byte) (int, error) {
 			return n, err
 		}
 	}
-	if c.takenBytes+len(c.unwritten)+len(b) > maxUnwritten {
+	if c.takenBytes+len(c.unwrittenBytes)+len(b) > maxUnwritten {
 		return 0, errSlowReader
 	}
-	c.unwritten = append(c.unwritten, b[n:]...)
+	c.unwrittenBytes = append(c.unwrittenBytes, b[n:]...)
 	if !c.writerRuns {
 		c.writerRuns = true
 		go c.writeRest()
@@ -101,7 +101,7 @@ func (c *natsConn) Write(b []byte) (int, error) {
 func (c *natsConn) pendingBytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return int64(c.takenBytes + cap(c.unwritten))
+	return int64(c.takenBytes + cap(c.unwrittenBytes))
 }
 
 // writeRest writes what is left. It closes the connection if NATS reads none of it for the timeout.
@@ -109,9 +109,9 @@ func (c *natsConn) writeRest() {
 	const atATime = 256 << 10
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.unwritten) > 0 {
-		b := c.unwritten
-		c.unwritten, c.takenBytes = nil, len(b)
+	for len(c.unwrittenBytes) > 0 {
+		b := c.unwrittenBytes
+		c.unwrittenBytes, c.takenBytes = nil, len(b)
 		c.mu.Unlock()
 		var err error
 		for len(b) > 0 && err == nil {
@@ -123,7 +123,7 @@ func (c *natsConn) writeRest() {
 		}
 		c.mu.Lock()
 		if c.takenBytes = 0; err != nil {
-			c.err, c.unwritten = err, nil
+			c.err, c.unwrittenBytes = err, nil
 			_ = c.Close()
 		}
 	}

@@ -36,14 +36,14 @@ func silentServer(t *testing.T, timeout time.Duration) (*natsConn, net.Conn) {
 }
 
 // fillConn writes messages of 1 MiB until no more are accepted, and returns how many were.
-func fillConn(t *testing.T, c *natsConn) (written int) {
+func fillConn(t *testing.T, c *natsConn) (writtenBytes int) {
 	t.Helper()
-	for ; written <= 4*maxUnwritten>>20; written++ {
-		switch n, err := c.Write(testMessage(written)); {
+	for ; writtenBytes <= 4*maxUnwritten>>20; writtenBytes++ {
+		switch n, err := c.Write(testMessage(writtenBytes)); {
 		case errors.Is(err, errSlowReader) && n == 0:
-			return written
+			return writtenBytes
 		case err != nil || n != 1<<20:
-			t.Fatalf("message %d: %d bytes, %v", written, n, err)
+			t.Fatalf("message %d: %d bytes, %v", writtenBytes, n, err)
 		}
 	}
 	t.Fatal("there is no bound")
@@ -56,12 +56,12 @@ func testMessage(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
 func TestWritesDoNotWaitForNATS(t *testing.T) {
 	t.Run("what was taken arrives, in order", func(t *testing.T) {
 		c, peer := silentServer(t, time.Hour)
-		written := fillConn(t, c)
-		if written < maxUnwritten>>20 {
-			t.Fatalf("%d MiB were taken, want %d at least", written, maxUnwritten>>20)
+		writtenBytes := fillConn(t, c)
+		if writtenBytes < maxUnwritten>>20 {
+			t.Fatalf("%d MiB were taken, want %d at least", writtenBytes, maxUnwritten>>20)
 		}
 		got := make([]byte, 1<<20)
-		for i := range written {
+		for i := range writtenBytes {
 			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, testMessage(i)) {
 				t.Fatalf("message %d is another one, or %v", i, err)
 			}

@@ -216,10 +216,10 @@ func (d *Driver) handle(now int64, msg *nats.Msg) {
 const maxOverhead, minPart = 1 << 10, 512
 
 func (d *Driver) onConnect(nc *nats.Conn) {
-	if most := nc.MaxPayload(); most < maxOverhead+minPart {
+	if maxPayload := nc.MaxPayload(); maxPayload < maxOverhead+minPart {
 		// Heartbeats might pass, and jobs not: jobs would be lent and lost.
 		d.maxPayload.Store(0)
-		d.setAway(fmt.Sprintf("it accepts messages of at most %d bytes (its max_payload), but a fleet needs %d", most, maxOverhead+minPart),
+		d.setAway(fmt.Sprintf("it accepts messages of at most %d bytes (its max_payload), but a fleet needs %d", maxPayload, maxOverhead+minPart),
 			"fleet: the max_payload of NATS is too small; this broker runs alone")
 		return
 	}
@@ -229,7 +229,7 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 	d.mu.Unlock()
 	d.maxPayload.Store(nc.MaxPayload())
 	if c := d.latestConn.Load(); nc.LocalAddr() == c.LocalAddr().String() {
-		c.connected.Store(true)
+		c.isConnected.Store(true)
 		if _, err := nc.TLSConnectionState(); err == nil {
 			c = nil
 		}
@@ -250,7 +250,7 @@ const maxReasonsLogged = 4
 // new reasons.
 func (d *Driver) onDisconnect(err error) {
 	if c := d.latestConn.Load(); c != nil {
-		c.connected.Store(false)
+		c.isConnected.Store(false)
 	}
 	why := "it closed the connection"
 	if err != nil {
@@ -342,14 +342,14 @@ func (d *Driver) recheckSubjects() {
 // lock.
 func (d *Driver) isAway() (away, connected bool, why string) {
 	nc := d.nc.Load()
-	connected, last := nc.IsConnected(), nc.LastError()
+	connected, lastErr := nc.IsConnected(), nc.LastError()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	why = d.awayReason
-	if !connected && last != nil {
+	if !connected && lastErr != nil {
 		// No callback reports this case: the client could dial again, but then NATS refused the
 		// client, or the client refused NATS.
-		why = d.options.awayReason(last)
+		why = d.options.awayReason(lastErr)
 	}
 	return why != "" || !connected, connected, why
 }
@@ -416,7 +416,7 @@ func (d *Driver) sendAll() {
 			continue // NATS would close the connection
 		}
 		// While the client connects, Publish would block.
-		if c := d.latestConn.Load(); rawConn == nil && (c == nil || !c.connected.Load()) {
+		if c := d.latestConn.Load(); rawConn == nil && (c == nil || !c.isConnected.Load()) {
 			continue
 		}
 		d.messagesOut.Add(1)
@@ -532,7 +532,7 @@ func (d *Driver) WhyNotLent(typ []byte) (why string) {
 	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
 		lost = d.machine.LostBrokers(typ)
-		switch wanting := d.machine.BrokersWanting(typ); {
+		switch brokers := d.machine.BrokersWanting(typ); {
 		case away && connected && d.maxPayload.Load() == 0:
 			why = "the fleet is away: NATS is connected, but " + reason
 		case away && connected:
@@ -541,8 +541,8 @@ func (d *Driver) WhyNotLent(typ []byte) (why string) {
 			why = "the fleet is away: NATS does not answer"
 		case d.machine.NameTaken():
 			why = "the fleet has another broker of this name, so this one is alone"
-		case len(wanting) > 0:
-			why = "it is offered to idle workers at other brokers: at " + firstFew(wanting)
+		case len(brokers) > 0:
+			why = "it is offered to idle workers at other brokers: at " + firstFew(brokers)
 		default:
 			why = "no other broker of the fleet has an idle worker for it"
 		}
@@ -555,9 +555,9 @@ func (d *Driver) WhyNotLent(typ []byte) (why string) {
 
 // firstFew returns the first few of many names, and how many more there are.
 func firstFew(names []string) string {
-	const shown = 3
-	text := strings.Join(names[:min(shown, len(names))], ", ")
-	if n := len(names) - shown; n > 0 {
+	const maxNames = 3
+	text := strings.Join(names[:min(maxNames, len(names))], ", ")
+	if n := len(names) - maxNames; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
 	return text

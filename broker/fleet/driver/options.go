@@ -51,7 +51,7 @@ var subjectPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // Validate checks the options. Its error is a *guard.OptionError.
 func (o *Options) Validate() error {
-	invalid := func(flag, value, reason string) error {
+	invalidErr := func(flag, value, reason string) error {
 		return &guard.OptionError{Flag: flag, Value: value, Reason: reason}
 	}
 	if o.Servers == "" {
@@ -63,16 +63,16 @@ func (o *Options) Validate() error {
 			{"fleet-name", o.Name}, {"fleet-prefix", prefix}, {"fleet-creds", o.Creds}, {"fleet-ca", o.CA}, {"fleet-cert", o.Cert}, {"fleet-key", o.Key},
 		} {
 			if f.value != "" {
-				return invalid(f.flag, fmt.Sprintf("%.200q", f.value), "it is for joining a fleet, but fleet, the list of servers, is missing")
+				return invalidErr(f.flag, fmt.Sprintf("%.200q", f.value), "it is for joining a fleet, but fleet, the list of servers, is missing")
 			}
 		}
 		return nil
 	}
 	if !subjectPattern.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
-		return invalid("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix consists of words of letters, digits, - and _, joined by dots, at most 128 bytes")
+		return invalidErr("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix consists of words of letters, digits, - and _, joined by dots, at most 128 bytes")
 	}
 	if len(o.Name) > fleet.MaxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
-		return invalid("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of at most 128 bytes without control characters")
+		return invalidErr("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of at most 128 bytes without control characters")
 	}
 	for _, f := range []struct {
 		flag, path string
@@ -88,24 +88,24 @@ func (o *Options) Validate() error {
 			err = f.check(data)
 		}
 		if err != nil {
-			return invalid(f.flag, f.path, err.Error())
+			return invalidErr(f.flag, f.path, err.Error())
 		}
 	}
 	if (o.Cert == "") != (o.Key == "") {
-		return invalid("fleet-cert", o.Cert, "must be given together with fleet-key")
+		return invalidErr("fleet-cert", o.Cert, "must be given together with fleet-key")
 	}
 	if o.Cert != "" {
 		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
-			return invalid("fleet-cert", o.Cert, err.Error())
+			return invalidErr("fleet-cert", o.Cert, err.Error())
 		}
 	}
 	for _, server := range strings.Split(o.Servers, ",") {
 		u, err := url.Parse(server)
 		switch {
 		case err != nil || !validURL(u):
-			return invalid("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
+			return invalidErr("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
 		case !o.Insecure && !o.isTrusted(u):
-			return invalid("fleet", server, "NATS on another host without TLS or credentials lets anybody who can reach it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
+			return invalidErr("fleet", server, "NATS on another host without TLS or credentials lets anybody who can reach it take jobs; use fleet-creds, fleet-ca or tls://, or --insecure")
 		}
 	}
 	return nil
@@ -143,7 +143,7 @@ func (o *Options) isTrusted(u *url.URL) bool {
 // awayReason returns why NATS is away, with the options that may help.
 func (o *Options) awayReason(err error) string {
 	why := err.Error()
-	for _, h := range [...]struct{ in, text string }{
+	for _, h := range [...]struct{ part, text string }{
 		{"unknown authority", "fleet-ca names the authority to trust"},
 		{"bad certificate", "NATS asks for a certificate from an authority that it trusts: fleet-cert, fleet-key"},
 		{"expired certificate", "NATS no longer takes our certificate: fleet-cert, fleet-key"},
@@ -153,7 +153,7 @@ func (o *Options) awayReason(err error) string {
 		{nats.ErrAuthorization.Error(), "set fleet-creds, or user:password@ in the URL"},
 		{"Authorization Violation", "set fleet-creds, or user:password@ in the URL"},
 	} {
-		if strings.Contains(why, h.in) {
+		if strings.Contains(why, h.part) {
 			return why + " (" + h.text + ")"
 		}
 	}

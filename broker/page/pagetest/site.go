@@ -89,14 +89,14 @@ func CheckSite(t *testing.T, site *page.Site) {
 // checkNoInlineCode fails if a file has inline code or style, or loads something from another host.
 func checkNoInlineCode(t *testing.T, name, text string) {
 	t.Helper()
-	var bad []string
+	var findings []string
 	switch path.Ext(name) {
 	case ".html":
-		bad = []string{"<style", "style=", "onload", "onclick", "http:", "https:", "javascript:", "<script>"}
+		findings = []string{"<style", "style=", "onload", "onclick", "http:", "https:", "javascript:", "<script>"}
 	case ".js":
-		bad = []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "dangerouslySetInnerHTML", "localStorage", "sessionStorage", "document.cookie", "https://"}
+		findings = []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "dangerouslySetInnerHTML", "localStorage", "sessionStorage", "document.cookie", "https://"}
 	}
-	for _, pattern := range bad {
+	for _, pattern := range findings {
 		if strings.Contains(text, pattern) {
 			t.Errorf("%s has %s", name, pattern)
 		}
@@ -112,7 +112,7 @@ var (
 // checkPreloads fails unless index.html preloads exactly the files that the first view needs.
 func checkPreloads(t *testing.T, site *page.Site) {
 	t.Helper()
-	need := map[string]bool{}
+	required := map[string]bool{}
 	var walk func(name string)
 	walk = func(name string) {
 		script := Get(site, "GET", name)
@@ -120,8 +120,8 @@ func checkPreloads(t *testing.T, site *page.Site) {
 			t.Errorf("there is no %s, which a script imports", name)
 		}
 		for _, m := range importPattern.FindAllStringSubmatch(script.Body.String(), -1) {
-			if dep := path.Join(path.Dir(name), m[1]); !need[dep] {
-				need[dep] = true
+			if dep := path.Join(path.Dir(name), m[1]); !required[dep] {
+				required[dep] = true
 				walk(dep)
 			}
 		}
@@ -129,15 +129,15 @@ func checkPreloads(t *testing.T, site *page.Site) {
 	walk("/app.js")
 	index := Get(site, "GET", "/index.html").Body.String()
 	for _, m := range preloadPattern.FindAllStringSubmatch(index, -1) {
-		if !need["/"+m[1]] {
+		if !required["/"+m[1]] {
 			t.Errorf("index.html preloads %s, which app.js does not import", m[1])
 		}
-		delete(need, "/"+m[1])
+		delete(required, "/"+m[1])
 	}
-	for name := range need {
+	for name := range required {
 		t.Errorf("index.html does not preload %s", name)
 	}
-	if left := templatePattern.FindString(index); left != "" {
-		t.Errorf("index.html still has %s", left)
+	if placeholder := templatePattern.FindString(index); placeholder != "" {
+		t.Errorf("index.html still has %s", placeholder)
 	}
 }

@@ -98,9 +98,9 @@ func (d *daemon) memoryParts() (text string) {
 		d.t.Errorf("/metrics: %s: %s", answer.Status, text)
 		return ""
 	}
-	for in := bufio.NewScanner(answer.Body); in.Scan(); {
-		if strings.HasPrefix(in.Text(), "gloom_memory_bytes") || strings.HasPrefix(in.Text(), "go_memstats_heap") {
-			text += "\n" + in.Text()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "gloom_memory_bytes") || strings.HasPrefix(lines.Text(), "go_memstats_heap") {
+			text += "\n" + lines.Text()
 		}
 	}
 	return text

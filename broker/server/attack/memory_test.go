@@ -30,7 +30,7 @@ func scaleTime(d time.Duration) time.Duration {
 // TestHoardersDoNotExceedMemory: whatever peers hoard, the broker's memory stays within its bound
 // and shrinks afterwards, and innocent peers are served.
 func TestHoardersDoNotExceedMemory(t *testing.T) {
-	junk := strings.Repeat("j", 14*mib)
+	padding := strings.Repeat("j", 14*mib)
 	body := strings.Repeat("b", 130<<10)
 	for _, a := range []struct {
 		name string
@@ -38,8 +38,8 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 	}{
 		{"frames around jobs", func(d *daemon) {
 			p := d.dial(d.submit)
-			for i := range countToExceed(len(junk)) {
-				p.send(`{"junk":"%s","action":"submit","id":"p%d","type":"pinned","body":"%s"}`, junk, i, body)
+			for i := range countToExceed(len(padding)) {
+				p.send(`{"junk":"%s","action":"submit","id":"p%d","type":"pinned","body":"%s"}`, padding, i, body)
 				p.wantFrame(`{`)
 			}
 		}},
@@ -47,8 +47,8 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
 			w.wantFrame(`{"ok":true}`)
-			for i := range countToExceed(len(junk)) {
-				p.send(`{"junk":"%s","action":"submit","id":"d%d","type":"pinned","body":"%s"}`, junk, i, body)
+			for i := range countToExceed(len(padding)) {
+				p.send(`{"junk":"%s","action":"submit","id":"d%d","type":"pinned","body":"%s"}`, padding, i, body)
 				p.wantFrame(`{"ok":true`)
 				w.wantFrame(`{"action":"job"`)
 				w.send(`{"action":"fail","retry":false}`)
@@ -60,7 +60,7 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
 			w.wantFrame(`{"ok":true}`)
-			for i := range countToExceed(len(junk)) {
+			for i := range countToExceed(len(padding)) {
 				if !p.trySend(packFrame(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
 					break
 				}
@@ -68,7 +68,7 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 				if got, err := w.nextWithin(3 * time.Second); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
 					break
 				}
-				w.send(`{"junk":"%s","action":"respond","body":"%s"}`, junk, body)
+				w.send(`{"junk":"%s","action":"respond","body":"%s"}`, padding, body)
 				w.wantFrame(`{"ok":true}`)
 			}
 		}},
@@ -101,14 +101,14 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 			w := d.dial(d.worker)
 			w.send(`{"action":"join","type":"big"}`)
 			w.wantFrame(`{"ok":true}`)
-			for i := range countToExceed(len(junk)) {
+			for i := range countToExceed(len(padding)) {
 				p := d.dial(d.submit)
 				p.send(`{"action":"submit","id":"b%d","type":"big","body":1}`, i)
 				p.wantFrame(`{"ok":true`)
 				if _, err := w.next(); err != nil {
 					d.t.Fatal(err)
 				}
-				w.send(`{"action":"respond","body":"%s"}`, junk)
+				w.send(`{"action":"respond","body":"%s"}`, padding)
 				w.wantFrame(`{"ok":true}`)
 				_ = p.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 				buf := make([]byte, 64<<10)
@@ -121,13 +121,13 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 			}
 		}},
 		{"unfinished frames", func(d *daemon) {
-			frame := packFrame(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk)
-			for range countToExceed(len(junk)) {
+			frame := packFrame(`{"action":"submit","id":"u","type":"t","body":"%s"}`, padding)
+			for range countToExceed(len(padding)) {
 				d.dial(d.submit).trySend(frame[:len(frame)-1])
 			}
 		}},
 		{"many small unfinished frames", func(d *daemon) {
-			frame := packFrame(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk[:100<<10])
+			frame := packFrame(`{"action":"submit","id":"u","type":"t","body":"%s"}`, padding[:100<<10])
 			for range countToExceed(100 << 10) {
 				d.dial(d.submit).trySend(frame[:len(frame)-1])
 			}
@@ -137,7 +137,7 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 			for i := range countToExceed(8 * mib) {
 				w := d.dial(d.worker)
 				w.send(`{"action":"join","type":"late"}`)
-				p.send(`{"action":"submit","id":"l%d","type":"late","body":"%s","timeout_ms":1,"retries":0}`, i, junk[:8*mib])
+				p.send(`{"action":"submit","id":"l%d","type":"late","body":"%s","timeout_ms":1,"retries":0}`, i, padding[:8*mib])
 				p.wantFrame(`{`)
 				if _, err := p.next(); err != nil {
 					d.t.Fatal(err)

@@ -109,8 +109,8 @@ func TestRoguesHarmNoOther(t *testing.T) {
 		s, w := d.dial(d.submit), d.dial(d.worker)
 		w.send(`{"action":"join","type":"innocent"}`)
 		w.wantFrame(`{"ok":true}`)
-		done, refused := 0, 0
-		worst := time.Duration(0)
+		done, refusals := 0, 0
+		maxDelay := time.Duration(0)
 		for begin := time.Now(); begin.Before(end); begin = time.Now() {
 			s.send(`{"action":"submit","id":"i%d","type":"innocent","body":%d}`, done, done)
 			got, err := s.next()
@@ -118,7 +118,7 @@ func TestRoguesHarmNoOther(t *testing.T) {
 				t.Fatalf("an innocent submitter: %v", err)
 			}
 			if strings.Contains(got, `"overloaded"`) {
-				refused++
+				refusals++
 				time.Sleep(time.Millisecond)
 				continue
 			}
@@ -130,10 +130,10 @@ func TestRoguesHarmNoOther(t *testing.T) {
 			w.wantFrame(`{"ok":true}`)
 			s.wantFrame(fmt.Sprintf(`{"id":"i%d","body":"%d"}`, done, done))
 			done++
-			worst = max(worst, time.Since(begin))
+			maxDelay = max(maxDelay, time.Since(begin))
 		}
 		wg.Wait()
-		t.Logf("%d innocent jobs done, %d refused, the slowest took %v", done, refused, worst)
+		t.Logf("%d innocent jobs done, %d refused, the slowest took %v", done, refusals, maxDelay)
 		if done == 0 {
 			t.Error("no innocent job was done")
 		}

@@ -61,16 +61,16 @@ func TestFloodDoesNotDelayOthers(t *testing.T) {
 }
 
 // medianPing returns the median time of an innocent peer's pings.
-func (d *daemon) medianPing(during time.Duration) time.Duration {
+func (d *daemon) medianPing(span time.Duration) time.Duration {
 	p := d.dial(d.submit)
-	var took []time.Duration
-	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	var times []time.Duration
+	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		begin := time.Now()
 		p.send(`{"action":"ping"}`)
 		p.wantFrame(`{"ok":true}`)
-		took = append(took, time.Since(begin))
+		times = append(times, time.Since(begin))
 	}
-	slices.Sort(took)
-	d.t.Logf("%d pings: p50 %v, p99 %v", len(took), took[len(took)/2], took[len(took)*99/100])
-	return took[len(took)/2]
+	slices.Sort(times)
+	d.t.Logf("%d pings: p50 %v, p99 %v", len(times), times[len(times)/2], times[len(times)*99/100])
+	return times[len(times)/2]
 }

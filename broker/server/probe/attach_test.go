@@ -36,18 +36,18 @@ func TestAttachTakesJobOver(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		id := s.submitFreshWith(typ, `1`, keepField+`,"delay_ms":60000`)
 		b.loseSubmitter(t, s, (*conn).close)
-		one, two, three := b.submitter(t), b.submitter(t), b.submitter(t)
-		one.attach(id, "delayed", "")
-		one.change(id, `"delay_ms":0`)
-		b.loseSubmitter(t, one, (*conn).reset)
-		two.attach(id, "queued", "")
-		b.loseSubmitter(t, two, (*conn).close)
+		s1, s2, s3 := b.submitter(t), b.submitter(t), b.submitter(t)
+		s1.attach(id, "delayed", "")
+		s1.change(id, `"delay_ms":0`)
+		b.loseSubmitter(t, s1, (*conn).reset)
+		s2.attach(id, "queued", "")
+		b.loseSubmitter(t, s2, (*conn).close)
 		w.join(typ)
 		w.wantJob(id)
-		three.attach(id, "running", "")
+		s3.attach(id, "running", "")
 		w.respond(`2`)
-		three.wantResult(id, `2`)
-		three.wantQuiet()
+		s3.wantResult(id, `2`)
+		s3.wantQuiet()
 	})
 	t.Run("taken over while its connection lives", func(t *testing.T) {
 		typ := freshName("attach")
@@ -171,7 +171,7 @@ func TestAttachTakesJobOver(t *testing.T) {
 	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
 		typ := freshName("attach")
 		w := b.servingWorker(t, typ)
-		won := map[string]int{}
+		wins := map[string]int{}
 		for range 60 {
 			s, successor := b.submitter(t), b.submitter(t)
 			id := s.submitFreshWith(typ, `1`, keepField)
@@ -187,12 +187,12 @@ func TestAttachTakesJobOver(t *testing.T) {
 			default:
 				t.Fatalf("attach: %s", f)
 			}
-			won[f.text("error")+f.text("state")]++
+			wins[f.text("error")+f.text("state")]++
 			w.wantOK()
 			s.close()
 			successor.close()
 		}
-		t.Logf("won by %v", won)
+		t.Logf("won by %v", wins)
 	})
 	t.Run("with every cut crossing: every answer once", func(t *testing.T) {
 		typ := freshName("attach")
@@ -232,11 +232,11 @@ func TestAttachTakesJobOver(t *testing.T) {
 		w.join("img-a")
 		w.wantJob(id)
 		other.attachFails("unknown_id", id)
-		bound := s.submitFresh("elsewhere", `1`)
+		boundID := s.submitFresh("elsewhere", `1`)
 		s.close()
 		w.respond(`2`)
 		waitFor(t, "its connection is gone", func() error {
-			if status, body, err := b.request("GET", "/v1/jobs/"+bound, "admin-1"); err != nil || status != 200 || !strings.Contains(body, `"discarded"`) {
+			if status, body, err := b.request("GET", "/v1/jobs/"+boundID, "admin-1"); err != nil || status != 200 || !strings.Contains(body, `"discarded"`) {
 				return fmt.Errorf("%d %s %v", status, body, err)
 			}
 			return nil

@@ -125,40 +125,40 @@ func TestCancelInEveryState(t *testing.T) {
 		typ := freshName("cancel")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		s.cancelFails("unknown_id", freshName("never"))
-		answered := s.submitFresh(typ, `1`)
-		w.wantJob(answered)
+		answeredID := s.submitFresh(typ, `1`)
+		w.wantJob(answeredID)
 		w.respond(`1`)
-		s.wantResult(answered, `1`)
-		s.cancelFails("unknown_id", answered)
-		queued := s.submitFresh(freshName("elsewhere"), `1`)
-		s.cancel(queued)
-		s.cancelFails("unknown_id", queued) // already cancelled
-		running := s.submitFresh(typ, `1`)
-		w.wantJob(running)
-		s.cancel(running)
-		s.cancelFails("unknown_id", running) // a second cancel is refused, even while the run continues
+		s.wantResult(answeredID, `1`)
+		s.cancelFails("unknown_id", answeredID)
+		queuedID := s.submitFresh(freshName("elsewhere"), `1`)
+		s.cancel(queuedID)
+		s.cancelFails("unknown_id", queuedID) // already cancelled
+		runningID := s.submitFresh(typ, `1`)
+		w.wantJob(runningID)
+		s.cancel(runningID)
+		s.cancelFails("unknown_id", runningID) // a second cancel is refused, even while the run continues
 		w.respond(`1`)
-		s.cancelFails("unknown_id", running)
-		failed := s.submitFreshWith(typ, `1`, `,"retries":0`)
-		w.wantJob(failed)
+		s.cancelFails("unknown_id", runningID)
+		failedID := s.submitFreshWith(typ, `1`, `,"retries":0`)
+		w.wantJob(failedID)
 		w.fail(``)
-		s.wantErrorFor("job_failed", failed)
-		s.cancelFails("unknown_id", failed)
+		s.wantErrorFor("job_failed", failedID)
+		s.cancelFails("unknown_id", failedID)
 	})
 	t.Run("others' jobs", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("cancel")
 		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
-		running := s.submitFresh(typ, `1`)
-		w.wantJob(running)
-		queued := s.submitFresh(typ, `2`)
-		other.cancelFails("unknown_id", running)
-		other.cancelFails("unknown_id", queued)
+		runningID := s.submitFresh(typ, `1`)
+		w.wantJob(runningID)
+		queuedID := s.submitFresh(typ, `2`)
+		other.cancelFails("unknown_id", runningID)
+		other.cancelFails("unknown_id", queuedID)
 		w.respond(`1`)
-		s.wantResult(running, `1`)
-		w.wantJob(queued)
+		s.wantResult(runningID, `1`)
+		w.wantJob(queuedID)
 		w.respond(`2`)
-		s.wantResult(queued, `2`)
+		s.wantResult(queuedID, `2`)
 	})
 	t.Run("by value", func(t *testing.T) {
 		t.Parallel()
@@ -211,7 +211,7 @@ func TestEitherCancelOrAnswerWins(t *testing.T) {
 	typ := freshName("race")
 	s, w := b.submitter(t), b.worker(t)
 	w.joinWith(typ, `,"cancel":true`)
-	won := map[string]int{}
+	wins := map[string]int{}
 	for range 300 {
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
@@ -221,11 +221,11 @@ func TestEitherCancelOrAnswerWins(t *testing.T) {
 		both.Wait()
 		switch f := s.recv(); f.kind() {
 		case "result":
-			won["answer"]++
+			wins["answer"]++
 			s.wantErrorFor("unknown_id", id)
 			w.wantOK()
 		case "ack":
-			won["cancel"]++
+			wins["cancel"]++
 			w.wantNotice(id) // the notice comes before the ok, never after it
 			w.wantOK()
 		default:
@@ -234,14 +234,14 @@ func TestEitherCancelOrAnswerWins(t *testing.T) {
 		s.wantQuiet()
 		w.wantQuiet()
 	}
-	t.Logf("won by %v", won)
-	b.awaitLedger(t, typ, map[string]int64{"submitted": 300, "answered": int64(won["answer"]), "cancelled": int64(won["cancel"])})
+	t.Logf("won by %v", wins)
+	b.awaitLedger(t, typ, map[string]int64{"submitted": 300, "answered": int64(wins["answer"]), "cancelled": int64(wins["cancel"])})
 }
 
 func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	asking := func(t *testing.T, typ string) worker {
+	joinAsking := func(t *testing.T, typ string) worker {
 		t.Helper()
 		w := b.worker(t)
 		w.joinWith(typ, `,"cancel":true`)
@@ -250,7 +250,7 @@ func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Run("when the job is cancelled", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("notice")
-		s, w := b.submitter(t), asking(t, typ)
+		s, w := b.submitter(t), joinAsking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		next := s.submitFresh(typ, `1`)
@@ -263,7 +263,7 @@ func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Run("when its submitter goes", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("notice")
-		s, w := b.submitter(t), asking(t, typ)
+		s, w := b.submitter(t), joinAsking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.close()
@@ -274,7 +274,7 @@ func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Run("when the run is overdue", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("notice")
-		s, w := b.submitter(t), asking(t, typ)
+		s, w := b.submitter(t), joinAsking(t, typ)
 		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":80,"retries":0`)
 		w.wantJob(id)
 		w.wantNotice(id)
@@ -285,7 +285,7 @@ func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Run("once, though cancelled and then overdue", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("notice")
-		s, w := b.submitter(t), asking(t, typ)
+		s, w := b.submitter(t), joinAsking(t, typ)
 		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":1000`)
 		w.wantJob(id)
 		s.cancel(id)
@@ -308,7 +308,7 @@ func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Run("not for a queued job", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("notice")
-		s, w := b.submitter(t), asking(t, typ)
+		s, w := b.submitter(t), joinAsking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(s.submitFresh(typ, `1`))
@@ -317,7 +317,7 @@ func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Run("not for an answered one", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("notice")
-		s, w := b.submitter(t), asking(t, typ)
+		s, w := b.submitter(t), joinAsking(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		w.respond(`1`)
@@ -329,7 +329,7 @@ func TestCancelNoticesReachWorkersThatAsk(t *testing.T) {
 	t.Run("each join sets it anew", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("notice")
-		s, w := b.submitter(t), asking(t, typ)
+		s, w := b.submitter(t), joinAsking(t, typ)
 		w.join(typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)

@@ -67,14 +67,14 @@ func TestChangeTakesEffect(t *testing.T) {
 	t.Run("priority of a delayed one", func(t *testing.T) {
 		typ := freshName("change")
 		s := b.submitter(t)
-		late := s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
-		other := s.submitFresh(typ, `2`)
-		s.change(late, `"priority":1`)
-		if got := b.jobState(t, late); got != "delayed" {
+		lateID := s.submitFreshWith(typ, `1`, `,"delay_ms":60000`)
+		otherID := s.submitFresh(typ, `2`)
+		s.change(lateID, `"priority":1`)
+		if got := b.jobState(t, lateID); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
 		}
-		s.change(late, `"delay_ms":0`)
-		b.checkOrder(t, typ, late, other)
+		s.change(lateID, `"delay_ms":0`)
+		b.checkOrder(t, typ, lateID, otherID)
 	})
 	t.Run("what is not named stays", func(t *testing.T) {
 		typ := freshName("change")
@@ -167,7 +167,7 @@ func TestChangeTakesEffect(t *testing.T) {
 	t.Run("many in one segment", func(t *testing.T) {
 		typ := freshName("change")
 		s := b.submitter(t)
-		id, other := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
+		id, otherID := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
 		var batch []byte
 		for i := range 200 {
 			batch = append(batch, packFrame(fmt.Sprintf(`{"action":"change","id":%q,"priority":%d}`, id, i%2-1))...)
@@ -176,7 +176,7 @@ func TestChangeTakesEffect(t *testing.T) {
 		for range 200 {
 			s.wantAck(id)
 		}
-		b.checkOrder(t, typ, id, other) // the last of these changes has set priority 0
+		b.checkOrder(t, typ, id, otherID) // the last of these changes has set priority 0
 	})
 	t.Run("with ack false at the submit", func(t *testing.T) {
 		typ := freshName("change")
@@ -225,24 +225,24 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 	t.Run("another connection's: waiting, running, kept", func(t *testing.T) {
 		typ := freshName("change")
 		s, other, w := b.submitter(t), b.submitter(t), b.servingWorker(t, typ)
-		running := s.submitFresh(typ, `1`)
-		w.wantJob(running)
-		waiting := s.submitFresh(typ, `1`)
-		kept := s.submitFreshWith(typ, `1`, `,"keep_ms":60000`)
-		for _, id := range []string{running, waiting, kept} {
+		runningID := s.submitFresh(typ, `1`)
+		w.wantJob(runningID)
+		waitingID := s.submitFresh(typ, `1`)
+		keptID := s.submitFreshWith(typ, `1`, `,"keep_ms":60000`)
+		for _, id := range []string{runningID, waitingID, keptID} {
 			other.changeFails("unknown_id", id, `"priority":9`)
 		}
 		w.respond(`1`)
-		w.wantJob(waiting)
+		w.wantJob(waitingID)
 	})
 	t.Run("of a kept one whose connection is gone", func(t *testing.T) {
 		typ := freshName("change")
 		s, other := b.submitter(t), b.submitter(t)
 		first := s.submitFreshWith(typ, `1`, `,"keep_ms":60000`)
 		second := s.submitFreshWith(typ, `1`, `,"keep_ms":60000`)
-		bound := s.submitFresh(typ, `1`)
+		boundID := s.submitFresh(typ, `1`)
 		s.close()
-		b.waitState(t, bound, "")
+		b.waitState(t, boundID, "")
 		other.change(second, `"priority":9`)
 		b.checkOrder(t, typ, second, first)
 		other.changeFails("unknown_id", first, `"priority":9`) // an outcome is kept; the job does not wait
@@ -323,9 +323,9 @@ func TestRefusedChangeChangesNothing(t *testing.T) {
 func TestJobsAreChangedOverHTTP(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	patch := func(t *testing.T, id, with string, want int) string {
+	patch := func(t *testing.T, id, body string, want int) string {
 		t.Helper()
-		return b.callHTTP(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), with, want)
+		return b.callHTTP(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), body, want)
 	}
 	t.Run("priority", func(t *testing.T) {
 		typ := freshName("patch")
@@ -386,15 +386,15 @@ func TestJobsAreChangedOverHTTP(t *testing.T) {
 		typ := freshName("patch")
 		s := b.submitter(t)
 		first, id := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
-		for _, c := range []struct{ with, names string }{
+		for _, c := range []struct{ body, names string }{
 			{``, ""}, {`{}`, ""}, {`{"priority":null}`, ""}, {`[]`, ""}, {`5`, ""}, {`{"priority":9`, ""}, {`{"priority":9}{}`, ""},
 			{`{"priority":9,"colour":1}`, "colour"},
 			{`{"priority":"9"}`, "priority"}, {`{"priority":1.5}`, "priority"}, {`{"priority":9223372036854775808}`, "priority"},
 			{`{"priority":9,"delay_ms":-1}`, "delay_ms"}, {`{"priority":9,"delay_ms":` + plusOne(year) + `}`, "delay_ms"},
 			{`{"priority":9,"groups":"g"}`, "groups"}, {`{"priority":9,"groups":[""]}`, "groups"}, {`{"priority":9,"groups":["same","same"]}`, "same"},
 		} {
-			if body := patch(t, id, c.with, 400); !strings.Contains(body, c.names) {
-				t.Errorf("PATCH %s: %s does not name %q", c.with, body, c.names)
+			if body := patch(t, id, c.body, 400); !strings.Contains(body, c.names) {
+				t.Errorf("PATCH %s: %s does not name %q", c.body, body, c.names)
 			}
 		}
 		b.checkOrder(t, typ, first, id)
@@ -404,35 +404,35 @@ func TestJobsAreChangedOverHTTP(t *testing.T) {
 func TestTokensLimitChanges(t *testing.T) {
 	t.Parallel()
 	b := start(t, "--token-file="+tokenFile(t, tokenLines))
-	owner, other, foreign := b.submitterAs(t, "all-1"), b.submitterAs(t, "img-1"), b.submitterAs(t, "work-1")
-	refused := func(s submitter, id string) {
+	owner, other, stranger := b.submitterAs(t, "all-1"), b.submitterAs(t, "img-1"), b.submitterAs(t, "work-1")
+	expectRefusal := func(s submitter, id string) {
 		t.Helper()
 		s.send(`{"action":"change","id":%q,"priority":1}`, id)
 		s.wantError("forbidden|unknown_id")
 	}
-	private := owner.submitFreshWith("private", `1`, `,"detach":true`)
-	refused(other, private)   // the token does not cover the type
-	refused(foreign, private) // the token lacks the scope submit
-	shared := owner.submitFreshWith("img-a", `1`, `,"detach":true`)
-	other.change(shared, `"priority":5`)
-	refused(foreign, shared)
-	kept := owner.submitFreshWith("img-a", `1`, `,"keep_ms":60000`)
-	bound := owner.submitFresh("img-a", `1`)
+	privateID := owner.submitFreshWith("private", `1`, `,"detach":true`)
+	expectRefusal(other, privateID)    // the token does not cover the type
+	expectRefusal(stranger, privateID) // the token lacks the scope submit
+	sharedID := owner.submitFreshWith("img-a", `1`, `,"detach":true`)
+	other.change(sharedID, `"priority":5`)
+	expectRefusal(stranger, sharedID)
+	keptID := owner.submitFreshWith("img-a", `1`, `,"keep_ms":60000`)
+	boundID := owner.submitFresh("img-a", `1`)
 	owner.close()
-	other.change(shared, `"priority":6`)
+	other.change(sharedID, `"priority":6`)
 	successor := b.submitterAs(t, "all-1")
 	waitFor(t, "the owner is gone", func() error {
-		successor.send(`{"action":"change","id":%q,"priority":1}`, kept)
+		successor.send(`{"action":"change","id":%q,"priority":1}`, keptID)
 		f := successor.recv()
 		if f.has("error") {
 			return fmt.Errorf("%s", f)
 		}
 		return nil
 	})
-	other.changeFails("unknown_id", kept, `"priority":9`) // another token's job
-	other.cancelFails("unknown_id", kept)
-	other.changeFails("unknown_id", bound, `"priority":9`)
-	successor.cancel(kept)
+	other.changeFails("unknown_id", keptID, `"priority":9`) // another token's job
+	other.cancelFails("unknown_id", keptID)
+	other.changeFails("unknown_id", boundID, `"priority":9`)
+	successor.cancel(keptID)
 }
 
 func TestAgeOrdersJobs(t *testing.T) {
@@ -442,12 +442,12 @@ func TestAgeOrdersJobs(t *testing.T) {
 		typ := freshName("age")
 		s := b.submitter(t)
 		first := s.submitFresh(typ, `1`)
-		old := s.submitFreshWith(typ, `1`, `,"age_ms":60000`)
-		older := s.submitFreshWith(typ, `1`, `,"age_ms":120000`)
-		high := s.submitFreshWith(typ, `1`, `,"priority":1`)
-		low := s.submitFreshWith(typ, `1`, `,"priority":-1,"age_ms":`+year)
-		last := s.submitFreshWith(typ, `1`, `,"age_ms":null`)
-		b.checkOrder(t, typ, high, older, old, first, last, low)
+		oldID := s.submitFreshWith(typ, `1`, `,"age_ms":60000`)
+		olderID := s.submitFreshWith(typ, `1`, `,"age_ms":120000`)
+		highID := s.submitFreshWith(typ, `1`, `,"priority":1`)
+		lowID := s.submitFreshWith(typ, `1`, `,"priority":-1,"age_ms":`+year)
+		lastID := s.submitFreshWith(typ, `1`, `,"age_ms":null`)
+		b.checkOrder(t, typ, highID, olderID, oldID, first, lastID, lowID)
 	})
 	t.Run("0 is now, ties by order", func(t *testing.T) {
 		typ := freshName("age")
@@ -472,8 +472,8 @@ func TestAgeOrdersJobs(t *testing.T) {
 		checkAge("delayed")
 		s.change(id, `"delay_ms":0`)
 		checkAge("queued")
-		younger := s.submitFreshWith(typ, `1`, `,"age_ms":1800000`)
-		b.checkOrder(t, typ, id, younger)
+		youngerID := s.submitFreshWith(typ, `1`, `,"age_ms":1800000`)
+		b.checkOrder(t, typ, id, youngerID)
 	})
 	t.Run("deadlines and delays count from now", func(t *testing.T) {
 		typ := freshName("age")

@@ -71,9 +71,9 @@ func chaosWorker(f *parallelT, b *daemon, r *rand.Rand, typeOf func(*rand.Rand) 
 		}
 		w := b.worker(f)
 		out := map[string]bool{}
-		life := 1 + r.IntN(30)
+		jobsToTake := 1 + r.IntN(30)
 		w.send(`{"action":"join","type":%q,"prefetch":%d,"cancel":%v}`, typeOf(r), 1+r.IntN(4), r.IntN(2) == 0)
-		for ; life > 0; life-- {
+		for ; jobsToTake > 0; jobsToTake-- {
 			fr, err := w.next(20 * ms)
 			if err != nil {
 				continue

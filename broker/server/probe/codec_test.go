@@ -319,7 +319,7 @@ func (c *conn) reset() {
 
 // halfClose closes the sending side and keeps reading.
 func (c *conn) halfClose() {
-	if half, ok := c.net.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
+	if closer, ok := c.net.(interface{ CloseWrite() error }); ok {
+		_ = closer.CloseWrite()
 	}
 }

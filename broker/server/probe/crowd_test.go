@@ -49,13 +49,13 @@ func TestAnswersReachTheirSubmitters(t *testing.T) {
 		s := b.submitter(f)
 		open := map[string]string{} // by id: the answer that the job must get
 		acked := map[string]bool{}
-		sent, done := 0, 0
+		submits, done := 0, 0
 		for done < jobs {
-			for ; sent < jobs && len(open) < 16; sent++ {
-				id := fmt.Sprintf("%s-%d-%d", base, i, sent)
-				body := fmt.Sprintf(`{"owner":%d,"n":%d}`, i, sent)
+			for ; submits < jobs && len(open) < 16; submits++ {
+				id := fmt.Sprintf("%s-%d-%d", base, i, submits)
+				body := fmt.Sprintf(`{"owner":%d,"n":%d}`, i, submits)
 				open[id] = fmt.Sprintf(`[%s,%s]`, quote(id), body)
-				s.sendSubmit(id, typeOf(sent), body, "")
+				s.sendSubmit(id, typeOf(submits), body, "")
 			}
 			fr := s.recv()
 			id := fr.text("id")
@@ -82,16 +82,16 @@ func TestOneSubmitterWinsID(t *testing.T) {
 	b := shared(t)
 	typ := freshName("race")
 	const rivals, rounds = 8, 60
-	won := make([][]bool, rivals)
+	wins := make([][]bool, rivals)
 	runParallel(t, rivals, func(f *parallelT, i int) {
 		s := b.submitter(f)
-		won[i] = make([]bool, rounds)
+		wins[i] = make([]bool, rounds)
 		for n := range rounds {
 			id := fmt.Sprintf("%s-%d", typ, n)
 			s.sendSubmit(id, typ, fmt.Sprint(i), "")
 			switch fr := s.recv(); {
 			case fr.kind() == "ack":
-				won[i][n] = true
+				wins[i][n] = true
 			case fr.text("error") != "id_exists":
 				f.Fatalf("got %s", fr)
 			}
@@ -102,7 +102,7 @@ func TestOneSubmitterWinsID(t *testing.T) {
 	for n := range rounds {
 		winners := 0
 		for i := range rivals {
-			if won[i][n] {
+			if wins[i][n] {
 				winners++
 			}
 		}

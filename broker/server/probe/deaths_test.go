@@ -92,15 +92,15 @@ func TestRequeuedJobGoesFirst(t *testing.T) {
 	t.Run("ahead of equals, behind its betters", func(t *testing.T) {
 		typ := freshName("place")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		lost := s.submitFresh(typ, `0`)
-		w.wantJob(lost)
-		equal1, equal2 := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
-		better := s.submitFreshWith(typ, `0`, `,"priority":1`)
-		worse := s.submitFreshWith(typ, `0`, `,"priority":-1`)
+		lostID := s.submitFresh(typ, `0`)
+		w.wantJob(lostID)
+		equalID1, equalID2 := s.submitFresh(typ, `0`), s.submitFresh(typ, `0`)
+		betterID := s.submitFreshWith(typ, `0`, `,"priority":1`)
+		worseID := s.submitFreshWith(typ, `0`, `,"priority":-1`)
 		w.close()
-		waitRequeued(t, b, typ, s, lost)
+		waitRequeued(t, b, typ, s, lostID)
 		got := drainOrder(t, b, typ, 5)
-		want := []string{better, lost, equal1, equal2, worse}
+		want := []string{betterID, lostID, equalID1, equalID2, worseID}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("order %v, want %v", got, want)
 		}
@@ -285,10 +285,10 @@ func TestBadFrameEndsJob(t *testing.T) {
 		checkServes(t, s, successor, typ)
 	})
 	t.Run("an idle one gets no jobs any more", func(t *testing.T) {
-		for _, bad := range []string{"{", "\xff"} {
+		for _, payload := range []string{"{", "\xff"} {
 			typ := freshName("bad")
 			w, s := b.servingWorker(t, typ), b.submitter(t)
-			w.writeRaw(packFrame(bad))
+			w.writeRaw(packFrame(payload))
 			w.wantError("invalid_json")
 			if staysOrCloses(t, w.conn) {
 				checkServes(t, s, w, typ)
@@ -333,12 +333,12 @@ func TestRandomDeathsLoseNoJob(t *testing.T) {
 				}
 				w := b.worker(f)
 				w.send(`{"action":"join","type":%q}`, typ)
-				for life := r.IntN(6); life >= 0; life-- {
+				for jobsToTake := r.IntN(6); jobsToTake >= 0; jobsToTake-- {
 					fr, err := w.next(200 * time.Millisecond)
 					if err != nil {
 						break
 					}
-					if fr.kind() == "job" && life > 0 {
+					if fr.kind() == "job" && jobsToTake > 0 {
 						w.send(`{"action":"respond","body":%s}`, fr.keys["id"])
 					}
 				}

@@ -62,12 +62,12 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=60s")
 		typ := freshName("drain")
-		s, late, w1, w2 := b.submitter(t), b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
+		s, latecomer, w1, w2 := b.submitter(t), b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
 		id1, id2 := s.submitFresh(typ, `1`), s.submitFresh(typ, `2`)
 		w1.wantJob(id1)
 		w2.wantJob(id2)
-		b.drain(t, late)
-		late.close()
+		b.drain(t, latecomer)
+		latecomer.close()
 		w1.respond(`"one"`)
 		s.wantResult(id1, `"one"`)
 		w2.respond(`"two"`)
@@ -81,17 +81,17 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		b := start(t, "--drain-timeout=700ms")
 		typ := freshName("drain")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		running, queued := s.submitFresh(typ, `0`), s.submitFresh(freshName("nobody"), `0`)
-		w.wantJob(running)
+		runningID, queuedID := s.submitFresh(typ, `0`), s.submitFresh(freshName("nobody"), `0`)
+		w.wantJob(runningID)
 		begin := time.Now()
 		b.Signal(syscall.SIGTERM)
-		notified := map[string]bool{}
+		notifiedIDs := map[string]bool{}
 		for range 2 {
 			f := s.wantError("draining")
-			notified[f.text("id")] = true
+			notifiedIDs[f.text("id")] = true
 		}
-		if !notified[running] || !notified[queued] {
-			t.Errorf("told about %v, want %q and %q", notified, running, queued)
+		if !notifiedIDs[runningID] || !notifiedIDs[queuedID] {
+			t.Errorf("told about %v, want %q and %q", notifiedIDs, runningID, queuedID)
 		}
 		if d := time.Since(begin); d < 600*time.Millisecond {
 			t.Errorf("the running job was given up after %s, drain timeout 700 ms", d)
@@ -104,10 +104,10 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=500ms")
 		s, w := b.submitter(t), b.servingWorker(t, freshName("drain"))
-		delayed := s.submitFreshWith(freshName("nobody"), `0`, `,"delay_ms":600000`)
+		delayedID := s.submitFreshWith(freshName("nobody"), `0`, `,"delay_ms":600000`)
 		s.submitFreshWith(freshName("nobody"), `0`, `,"detach":true`)
 		b.Signal(syscall.SIGTERM)
-		s.wantErrorFor("draining", delayed)
+		s.wantErrorFor("draining", delayedID)
 		s.wantEOF() // no frame about the detached job comes before the end
 		w.wantEOF()
 		b.awaitExit(t, 5*time.Second, 0)
@@ -116,30 +116,30 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=60s")
 		typ := freshName("drain")
-		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
+		s, w, latecomer := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
-		b.drain(t, late)
+		b.drain(t, latecomer)
 		for range 5 {
-			late.sendSubmit("late", typ, `0`, "")
-			late.wantErrorFor("draining", "late")
+			latecomer.sendSubmit("late", typ, `0`, "")
+			latecomer.wantErrorFor("draining", "late")
 		}
 		w.wantQuiet()
 		w.send(`{"action":"respond"}`) // requests are served as before
 		w.wantError("missing_field")
 		w.respond(`1`)
 		s.wantResult(id, `1`)
-		late.close()
+		latecomer.close()
 		b.awaitExit(t, 5*time.Second, 0)
 	})
 	t.Run("a worker lost while draining", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=1s")
 		typ := freshName("drain")
-		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
+		s, w, latecomer := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
-		b.drain(t, late)
+		b.drain(t, latecomer)
 		w.close()
 		s.wantErrorFor("draining|job_failed", id)
 		b.awaitExit(t, 6*time.Second, 0)
@@ -148,10 +148,10 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=120s")
 		typ := freshName("drain")
-		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
+		s, w, latecomer := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
-		b.drain(t, late)
+		b.drain(t, latecomer)
 		b.Signal(syscall.SIGTERM)
 		b.awaitExit(t, 3*time.Second, 3) // exit code 3: the drain was cut short
 	})
@@ -171,10 +171,10 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=60s")
 		typ := freshName("drain")
-		s, w, late := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
+		s, w, latecomer := b.submitter(t), b.servingWorker(t, typ), b.submitter(t)
 		id := s.submitFresh(typ, `0`)
 		w.wantJob(id)
-		b.drain(t, late)
+		b.drain(t, latecomer)
 		if status, _, err := b.get("/metrics"); err != nil || status != http.StatusOK {
 			t.Errorf("/metrics while draining: status %d, %v", status, err)
 		}
@@ -183,7 +183,7 @@ func TestDrainFinishesRunningJobs(t *testing.T) {
 		}
 		w.respond(`1`)
 		s.wantResult(id, `1`)
-		late.close()
+		latecomer.close()
 		b.awaitExit(t, 5*time.Second, 0)
 	})
 }

@@ -131,8 +131,8 @@ func TestInvalidWorkerFramesAreRefused(t *testing.T) {
 		})
 	}
 	t.Run("a failed rejoin changes nothing", func(t *testing.T) {
-		for _, bad := range []string{`{"action":"join"}`, `{"action":"join","type":5}`, `{"action":"join","type":""}`} {
-			w.writeRaw(packFrame(bad))
+		for _, payload := range []string{`{"action":"join"}`, `{"action":"join","type":5}`, `{"action":"join","type":""}`} {
+			w.writeRaw(packFrame(payload))
 			w.wantError("missing_field|invalid_type")
 			checkServes(t, s, w, typ)
 		}
@@ -207,10 +207,10 @@ func TestInvalidJSONHarmsNoOther(t *testing.T) {
 	for _, c := range brokenPayloads {
 		for _, port := range []string{"submit", "work"} {
 			t.Run(fmt.Sprintf("%s: %s", port, c.name), func(t *testing.T) {
-				bad := dial(t, map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port])
-				bad.writeRaw(packFrame(c.payload))
-				bad.wantError("invalid_json")
-				staysOrCloses(t, bad)
+				rogue := dial(t, map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port])
+				rogue.writeRaw(packFrame(c.payload))
+				rogue.wantError("invalid_json")
+				staysOrCloses(t, rogue)
 				checkServes(t, s, w, typ)
 			})
 		}
@@ -279,29 +279,29 @@ func TestNestingBombsAreRefused(t *testing.T) {
 	b := start(t)
 	typ := freshName("bystander")
 	s, w := b.submitter(t), b.servingWorker(t, typ)
-	const deep = 1_000_000
+	const depth = 1_000_000
 	for _, c := range []struct{ name, body string }{
-		{"arrays", strings.Repeat("[", deep) + strings.Repeat("]", deep)},
-		{"objects", strings.Repeat(`{"a":`, deep) + "1" + strings.Repeat("}", deep)},
-		{"arrays never closed", strings.Repeat("[", deep)},
-		{"objects never closed", strings.Repeat(`{"":`, deep)},
+		{"arrays", strings.Repeat("[", depth) + strings.Repeat("]", depth)},
+		{"objects", strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth)},
+		{"arrays never closed", strings.Repeat("[", depth)},
+		{"objects never closed", strings.Repeat(`{"":`, depth)},
 	} {
 		t.Run("body: "+c.name, func(t *testing.T) {
-			bad := b.submitter(t)
-			bad.send(`{"action":"submit","id":"bomb","type":"bomb","body":%s}`, c.body)
-			bad.wantError("invalid_json")
-			staysOrCloses(t, bad.conn)
+			rogue := b.submitter(t)
+			rogue.send(`{"action":"submit","id":"bomb","type":"bomb","body":%s}`, c.body)
+			rogue.wantError("invalid_json")
+			staysOrCloses(t, rogue.conn)
 			checkServes(t, s, w, typ)
 		})
 		t.Run("answer: "+c.name, func(t *testing.T) {
 			bomb := freshName("bomb")
-			bad, owner := b.servingWorker(t, bomb), b.submitter(t)
+			rogue, owner := b.servingWorker(t, bomb), b.submitter(t)
 			id := owner.submitFresh(bomb, `1`)
-			bad.wantJob(id)
-			bad.send(`{"action":"respond","body":%s}`, c.body)
-			bad.wantError("invalid_json")
-			if staysOrCloses(t, bad.conn) {
-				bad.respond(`1`)
+			rogue.wantJob(id)
+			rogue.send(`{"action":"respond","body":%s}`, c.body)
+			rogue.wantError("invalid_json")
+			if staysOrCloses(t, rogue.conn) {
+				rogue.respond(`1`)
 				owner.wantResult(id, `1`)
 			} else {
 				owner.wantErrorFor("job_failed", id)
@@ -309,10 +309,10 @@ func TestNestingBombsAreRefused(t *testing.T) {
 			checkServes(t, s, w, typ)
 		})
 		t.Run("whole frame: "+c.name, func(t *testing.T) {
-			bad := b.submitter(t)
-			bad.writeRaw(packFrame(c.body))
-			bad.wantError("invalid_json|invalid_type")
-			staysOrCloses(t, bad.conn)
+			rogue := b.submitter(t)
+			rogue.writeRaw(packFrame(c.body))
+			rogue.wantError("invalid_json|invalid_type")
+			staysOrCloses(t, rogue.conn)
 			checkServes(t, s, w, typ)
 		})
 	}

@@ -82,17 +82,17 @@ func TestTenantsTakeTurns(t *testing.T) {
 		if b.isFair(t, typ) {
 			t.Error("still fair")
 		}
-		plain := freshName("fair")
-		b.submitter(t).submitFreshWith(plain, `1`, `,"detach":true`)
-		if b.isFair(t, plain) {
+		plainType := freshName("fair")
+		b.submitter(t).submitFreshWith(plainType, `1`, `,"detach":true`)
+		if b.isFair(t, plainType) {
 			t.Error("a type is not fair by itself")
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
 		typ := freshName("fair")
 		b.makeFair(t, typ)
-		for _, with := range []string{``, `{}`, `{"fair":null}`, `{"fair":1}`, `{"fair":"false"}`, `[]`, `{"fair":false,"x":1}`, `{"fair":false`} {
-			b.callHTTP(t, "PUT", "/v1/types/"+typ, with, 400)
+		for _, body := range []string{``, `{}`, `{"fair":null}`, `{"fair":1}`, `{"fair":"false"}`, `[]`, `{"fair":false,"x":1}`, `{"fair":false`} {
+			b.callHTTP(t, "PUT", "/v1/types/"+typ, body, 400)
 		}
 		if !b.isFair(t, typ) {
 			t.Error("a refused request changed it")
@@ -143,19 +143,19 @@ func TestTenantsTakeTurns(t *testing.T) {
 	t.Run("a submitter is a group of its own", func(t *testing.T) {
 		typ := freshName("fair")
 		b.makeFair(t, typ)
-		one, two := b.submitter(t), b.submitter(t)
-		one.flood(typ, "a", 30, "")
-		two.flood(typ, "b", 10, "")
-		two.flood(typ, "c", 10, groupsField("c"))
+		s1, s2 := b.submitter(t), b.submitter(t)
+		s1.flood(typ, "a", 30, "")
+		s2.flood(typ, "b", 10, "")
+		s2.flood(typ, "c", 10, groupsField("c"))
 		checkTurns(t, b.takeAll(t, b.servingWorker(t, typ), 30), 3)
 	})
 	t.Run("two submitters that name one group share it", func(t *testing.T) {
 		typ := freshName("fair")
 		b.makeFair(t, typ)
-		one, two := b.submitter(t), b.submitter(t)
-		one.flood(typ, "a0", 10, groupsField("a"))
-		two.flood(typ, "a1", 10, groupsField("a"))
-		two.flood(typ, "b", 20, groupsField("b"))
+		s1, s2 := b.submitter(t), b.submitter(t)
+		s1.flood(typ, "a0", 10, groupsField("a"))
+		s2.flood(typ, "a1", 10, groupsField("a"))
+		s2.flood(typ, "b", 20, groupsField("b"))
 		checkTurns(t, b.takeAll(t, b.servingWorker(t, typ), 40), 2)
 	})
 	t.Run("priority comes first", func(t *testing.T) {
@@ -178,11 +178,11 @@ func TestTenantsTakeTurns(t *testing.T) {
 		w := b.servingWorker(t, typ)
 		b.takeAll(t, w, 20)
 		_, _ = w.nextJob() // one job is out
-		late := b.submitter(t).submitOne(typ, "c", groupsField("c"))
+		lateID := b.submitter(t).submitOne(typ, "c", groupsField("c"))
 		w.respond(`1`)
 		got := b.takeAll(t, w, 3)
-		if !slices.Contains(got, late) {
-			t.Errorf("%q is not among the next three: %v", late, got)
+		if !slices.Contains(got, lateID) {
+			t.Errorf("%q is not among the next three: %v", lateID, got)
 		}
 		b.takeAll(t, w, 10) // c has no jobs now, which must not earn it turns for later
 		_, _ = w.nextJob()
@@ -227,11 +227,11 @@ func TestTenantsTakeTurns(t *testing.T) {
 		typ := freshName("fair")
 		b.makeFair(t, typ)
 		s := b.submitter(t)
-		late := s.submitFreshWith(typ, `"a1"`, groupsField("a")+`,"delay_ms":60000`)
+		lateID := s.submitFreshWith(typ, `"a1"`, groupsField("a")+`,"delay_ms":60000`)
 		s.submitFreshWith(typ, `"a2"`, groupsField("a"))
 		s.submitFreshWith(typ, `"a0"`, groupsField("a")+`,"age_ms":60000`)
 		s.submitFreshWith(typ, `"a3"`, groupsField("a"))
-		s.change(late, `"delay_ms":0`)
+		s.change(lateID, `"delay_ms":0`)
 		if got := fmt.Sprint(b.takeAll(t, b.servingWorker(t, typ), 4)); got != "[a0 a1 a2 a3]" {
 			t.Errorf("order %s", got)
 		}
@@ -250,12 +250,12 @@ func TestTenantsTakeTurns(t *testing.T) {
 	t.Run("a job without groups stays its submitter's, through loss and attach", func(t *testing.T) {
 		typ := freshName("fair")
 		b.makeFair(t, typ)
-		one, two := b.submitter(t), b.submitter(t)
-		one.flood(typ, "a", 6, keepField)
-		id := one.submitFreshWith(typ, `"a9999"`, keepField)
-		two.flood(typ, "b", 6, "")
-		b.loseSubmitter(t, one, (*conn).close)
-		two.attach(id, "queued", "")
+		s1, s2 := b.submitter(t), b.submitter(t)
+		s1.flood(typ, "a", 6, keepField)
+		id := s1.submitFreshWith(typ, `"a9999"`, keepField)
+		s2.flood(typ, "b", 6, "")
+		b.loseSubmitter(t, s1, (*conn).close)
+		s2.attach(id, "queued", "")
 		got := b.takeAll(t, b.servingWorker(t, typ), 13)
 		checkTurns(t, got[:12], 2)
 	})
@@ -274,14 +274,14 @@ func TestTenantsTakeTurns(t *testing.T) {
 		}
 	})
 	t.Run("among several types a fair one stands with the job whose turn it is", func(t *testing.T) {
-		typ, plain := freshName("fair"), freshName("fair")
+		typ, plainType := freshName("fair"), freshName("fair")
 		b.makeFair(t, typ)
 		s := b.submitter(t)
 		s.flood(typ, "a", 2, groupsField("a"))
-		s.submitFreshWith(plain, `"p"`, "")
+		s.submitFreshWith(plainType, `"p"`, "")
 		s.flood(typ, "b", 1, groupsField("b"))
 		// after a0 it is group b's turn, but p is older than b0
-		if got := fmt.Sprint(b.takeAll(t, b.joinWorker(t, typ, plain), 4)); got != "[a0000 p b0000 a0001]" {
+		if got := fmt.Sprint(b.takeAll(t, b.joinWorker(t, typ, plainType), 4)); got != "[a0000 p b0000 a0001]" {
 			t.Errorf("order %s", got)
 		}
 	})

@@ -17,8 +17,8 @@ func TestFramesMayArriveInAnySegments(t *testing.T) {
 		s, w := b.submitter(t), b.worker(t)
 		id := freshName("job")
 		trickle := func(c *conn, payload string) {
-			for _, one := range packFrame(payload) {
-				c.writeRaw([]byte{one})
+			for _, octet := range packFrame(payload) {
+				c.writeRaw([]byte{octet})
 			}
 		}
 		trickle(w.conn, fmt.Sprintf(`{"action":"join","type":%q}`, typ))
@@ -35,15 +35,15 @@ func TestFramesMayArriveInAnySegments(t *testing.T) {
 		s := b.submitter(t)
 		payload := fmt.Sprintf(`{"action":"submit","id":"%%d-%s","type":%q,"body":1}`, typ, typ)
 		for cut := 1; ; cut++ {
-			whole := packFrame(fmt.Sprintf(payload, cut))
-			if cut >= len(whole) {
+			framed := packFrame(fmt.Sprintf(payload, cut))
+			if cut >= len(framed) {
 				break
 			}
-			s.writeRaw(whole[:cut])
+			s.writeRaw(framed[:cut])
 			if cut%8 == 0 {
 				time.Sleep(time.Millisecond) // so that some of the first halves arrive alone
 			}
-			s.writeRaw(whole[cut:])
+			s.writeRaw(framed[cut:])
 			s.wantAck(fmt.Sprintf("%d-%s", cut, typ))
 		}
 	})
@@ -51,10 +51,10 @@ func TestFramesMayArriveInAnySegments(t *testing.T) {
 		typ := freshName("half")
 		s := b.submitter(t)
 		id := freshName("job")
-		whole := packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))
-		for _, cut := range []int{1, 4, len(whole) - 1} {
+		framed := packFrame(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))
+		for _, cut := range []int{1, 4, len(framed) - 1} {
 			s := b.submitter(t)
-			s.writeRaw(whole[:cut])
+			s.writeRaw(framed[:cut])
 			s.wantSilence(50 * time.Millisecond)
 			s.close()
 		}
@@ -148,33 +148,33 @@ func TestFrameSizeIsLimited(t *testing.T) {
 		s.wantResult("exact", body)
 	})
 	t.Run("a byte too many", func(t *testing.T) {
-		bad := b.submitter(t)
-		bad.writeRaw(submitOf(limit+1, "over", typ))
-		bad.wantError("size_error")
-		bad.wantEOF()
+		rogue := b.submitter(t)
+		rogue.writeRaw(submitOf(limit+1, "over", typ))
+		rogue.wantError("size_error")
+		rogue.wantEOF()
 		checkServes(t, s, w, typ)
 	})
 	t.Run("the reason names the limit", func(t *testing.T) {
-		bad := b.worker(t)
-		bad.writeRaw(announceFrame(limit + 1))
-		f := bad.wantError("size_error")
+		rogue := b.worker(t)
+		rogue.writeRaw(announceFrame(limit + 1))
+		f := rogue.wantError("size_error")
 		if reason := strings.ReplaceAll(f.text("reason"), ",", ""); !strings.Contains(reason, "65536") && !strings.Contains(reason, "64KiB") && !strings.Contains(reason, "64 KiB") {
 			t.Errorf("reason %q", f.text("reason"))
 		}
-		bad.wantEOF()
+		rogue.wantEOF()
 	})
 	t.Run("frames before it are served", func(t *testing.T) {
-		bad := b.submitter(t)
-		bad.writeRaw(append(packFrame(fmt.Sprintf(`{"action":"submit","id":"before","type":%q,"body":1}`, freshName("x"))), announceFrame(limit+1)...))
-		bad.wantAck("before")
-		bad.wantError("size_error")
-		bad.wantEOF()
+		rogue := b.submitter(t)
+		rogue.writeRaw(append(packFrame(fmt.Sprintf(`{"action":"submit","id":"before","type":%q,"body":1}`, freshName("x"))), announceFrame(limit+1)...))
+		rogue.wantAck("before")
+		rogue.wantError("size_error")
+		rogue.wantEOF()
 	})
 	t.Run("nothing behind it is served", func(t *testing.T) {
-		bad := b.submitter(t)
-		bad.writeRaw(append(announceFrame(limit+1), packFrame(`{"action":"frobnicate"}`)...))
-		bad.wantError("size_error")
-		bad.wantEOF()
+		rogue := b.submitter(t)
+		rogue.writeRaw(append(announceFrame(limit+1), packFrame(`{"action":"frobnicate"}`)...))
+		rogue.wantError("size_error")
+		rogue.wantEOF()
 	})
 	t.Run("the default limit is 16 MiB", func(t *testing.T) {
 		b := shared(t)
@@ -186,19 +186,19 @@ func TestFrameSizeIsLimited(t *testing.T) {
 		w.wantJob(id)
 		w.respond(`1`)
 		s.wantResult(id, `1`)
-		bad := b.submitter(t)
-		bad.writeRaw(announceFrame(16<<20 + 1))
-		bad.wantError("size_error")
-		bad.wantEOF()
+		rogue := b.submitter(t)
+		rogue.writeRaw(announceFrame(16<<20 + 1))
+		rogue.wantError("size_error")
+		rogue.wantEOF()
 	})
 	// a client that is still writing when the broker closes the connection must be able to read
 	// why
 	t.Run("error readable by a peer in the middle of its frame", func(t *testing.T) {
 		for range 5 {
-			bad := b.submitter(t)
-			_ = bad.write(submitOf(1<<20, "over", typ)) // the write fails if the broker closes first
-			bad.wantError("size_error")
-			bad.wantEOF()
+			rogue := b.submitter(t)
+			_ = rogue.write(submitOf(1<<20, "over", typ)) // the write fails if the broker closes first
+			rogue.wantError("size_error")
+			rogue.wantEOF()
 		}
 	})
 }
@@ -209,18 +209,18 @@ func TestAnnouncedLengthsAreLimited(t *testing.T) {
 	for _, n := range []uint32{16<<20 + 1, 1 << 30, 0x7fffffff, 0x80000000, 0xffffffff} {
 		for _, port := range []string{"submit", "idle worker", "unjoined worker"} {
 			t.Run(fmt.Sprintf("%s %#x", port, n), func(t *testing.T) {
-				var bad *conn
+				var rogue *conn
 				switch port {
 				case "submit":
-					bad = b.submitter(t).conn
+					rogue = b.submitter(t).conn
 				case "idle worker":
-					bad = b.servingWorker(t, freshName("huge")).conn
+					rogue = b.servingWorker(t, freshName("huge")).conn
 				default:
-					bad = b.worker(t).conn
+					rogue = b.worker(t).conn
 				}
-				bad.writeRaw(announceFrame(n))
-				bad.wantError("size_error")
-				bad.wantEOF()
+				rogue.writeRaw(announceFrame(n))
+				rogue.wantError("size_error")
+				rogue.wantEOF()
 			})
 		}
 	}

@@ -81,10 +81,10 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		for range 4 {
 			a = append(a, s.submitFreshWith(typ, `1`, groupsField(p+"-a")))
 		}
-		other := s.submitFreshWith(typ, `1`, groupsField(p+"-b"))
-		free := s.submitFresh(typ, `1`)
+		otherID := s.submitFreshWith(typ, `1`, groupsField(p+"-b"))
+		freeID := s.submitFresh(typ, `1`)
 		w := b.workerWithRoom(t, typ)
-		for _, id := range []string{a[0], a[1], other, free} { // a job that is held back holds no other back
+		for _, id := range []string{a[0], a[1], otherID, freeID} { // a job that is held back holds no other back
 			w.wantJob(id)
 		}
 		w.wantQuiet()
@@ -95,18 +95,18 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.send(`{"action":"fail","id":%q,"retry":false}`, a[0])
 		w.wantOK()
 		w.wantJob(a[3])
-		for _, id := range []string{a[2], a[3], other, free} {
+		for _, id := range []string{a[2], a[3], otherID, freeID} {
 			w.respondTo(id, `1`)
 		}
 		b.checkGroup(t, p+"-a", 0, 0, 0)
 	})
 	t.Run("across types", func(t *testing.T) {
-		g, one, two := freshName("group"), freshName("group"), freshName("group")
+		g, type1, type2 := freshName("group"), freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
-		s, w, other := b.submitter(t), b.servingWorker(t, one), b.servingWorker(t, two)
-		id := s.submitFreshWith(one, `1`, groupsField(g))
+		s, w, other := b.submitter(t), b.servingWorker(t, type1), b.servingWorker(t, type2)
+		id := s.submitFreshWith(type1, `1`, groupsField(g))
 		w.wantJob(id)
-		next := s.submitFreshWith(two, `1`, groupsField(g))
+		next := s.submitFreshWith(type2, `1`, groupsField(g))
 		other.wantQuiet()
 		w.respond(`1`)
 		other.wantJob(next)
@@ -118,7 +118,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
 		first := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantJob(first)
-		both := s.submitFreshWith(typ, `1`, groupsField(h, g)) // waits for g, and takes up no place in h
+		bothID := s.submitFreshWith(typ, `1`, groupsField(h, g)) // waits for g, and takes up no place in h
 		second := s.submitFreshWith(typ, `1`, groupsField(h))
 		w.wantJob(second)
 		w.respondTo(first, `1`)
@@ -126,7 +126,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		b.checkGroup(t, h, 1, 1, 1)
 		b.checkGroup(t, g, 1, 0, 1) // a rule of any of its groups holds it back
 		w.respondTo(second, `1`)
-		w.wantJob(both)
+		w.wantJob(bothID)
 	})
 	t.Run("all rules that fit", func(t *testing.T) {
 		p, typ := freshName("group"), freshName("group")
@@ -160,11 +160,11 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":0}`)
 		s, w := b.submitter(t), b.workerWithRoom(t, typ)
-		held := s.submitFreshWith(typ, `1`, groupsField(g))
+		heldID := s.submitFreshWith(typ, `1`, groupsField(g))
 		w.wantJob(s.submitFresh(typ, `1`))
 		w.wantQuiet()
 		b.setRule(t, g, `{"concurrency":1}`)
-		w.wantJob(held)
+		w.wantJob(heldID)
 	})
 	t.Run("a changed rule counts at once, nothing is stopped", func(t *testing.T) {
 		g, typ := freshName("group"), freshName("group")
@@ -323,13 +323,13 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 	t.Run("held back, then cancelled, expired or left", func(t *testing.T) {
 		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":0}`)
-		s, late, other := b.submitter(t), b.submitter(t), b.submitter(t)
-		cancelled, expired := s.submitFreshWith(typ, `1`, groupsField(g)), late.submitFreshWith(typ, `1`, groupsField(g)+`,"expires_ms":50`)
-		left := other.submitFreshWith(typ, `1`, groupsField(g))
-		s.cancel(cancelled)
-		late.wantErrorFor("expired", expired)
+		s, latecomer, other := b.submitter(t), b.submitter(t), b.submitter(t)
+		cancelledID, expiredID := s.submitFreshWith(typ, `1`, groupsField(g)), latecomer.submitFreshWith(typ, `1`, groupsField(g)+`,"expires_ms":50`)
+		leftID := other.submitFreshWith(typ, `1`, groupsField(g))
+		s.cancel(cancelledID)
+		latecomer.wantErrorFor("expired", expiredID)
 		other.close()
-		b.waitState(t, left, "")
+		b.waitState(t, leftID, "")
 		b.checkGroup(t, g, 0, 0, 0)
 	})
 	t.Run("change into and out of a group that holds", func(t *testing.T) {
@@ -372,15 +372,15 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		g, typ := freshName("group"), freshName("group")
 		b.setRule(t, g, `{"concurrency":1}`)
 		s := b.submitter(t)
-		low := s.submitFreshWith(typ, `1`, groupsField(g))
-		high := s.submitFreshWith(typ, `1`, groupsField(g)+`,"priority":5`)
-		free := s.submitFreshWith(typ, `1`, `,"priority":1`)
+		lowID := s.submitFreshWith(typ, `1`, groupsField(g))
+		highID := s.submitFreshWith(typ, `1`, groupsField(g)+`,"priority":5`)
+		freeID := s.submitFreshWith(typ, `1`, `,"priority":1`)
 		w := b.workerWithRoom(t, typ)
-		w.wantJob(high)
-		w.wantJob(free)
+		w.wantJob(highID)
+		w.wantJob(freeID)
 		w.wantQuiet()
-		w.respondTo(high, `1`)
-		w.wantJob(low)
+		w.respondTo(highID, `1`)
+		w.wantJob(lowID)
 	})
 	t.Run("kept outcomes are in no group", func(t *testing.T) {
 		g := freshName("group")

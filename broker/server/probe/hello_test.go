@@ -89,7 +89,7 @@ func TestHelloIsAnswered(t *testing.T) {
 	})
 	t.Run("refused, then again", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
-			for _, bad := range []struct{ fields, code, names string }{
+			for _, badHello := range []struct{ fields, code, names string }{
 				{`,"token":5`, "invalid_type", "token"},
 				{`,"token":{}`, "invalid_type", "token"},
 				{`,"client":[]`, "invalid_type", "client"},
@@ -104,8 +104,8 @@ func TestHelloIsAnswered(t *testing.T) {
 				{`,"heartbeat_ms":-1`, "invalid_value", "heartbeat_ms"},
 				{`,"heartbeat_ms":99999999999999999999`, "invalid_value", "heartbeat_ms"},
 			} {
-				c.send(`{"action":"hello"%s}`, bad.fields)
-				checkReason(t, c.wantError(bad.code), bad.names)
+				c.send(`{"action":"hello"%s}`, badHello.fields)
+				checkReason(t, c.wantError(badHello.code), badHello.names)
 			}
 			c.hello(`,"heartbeat_ms":3600000`)
 			c.wantSilence(50 * ms)
@@ -203,8 +203,8 @@ func TestHeartbeat(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			c.hello(`,"heartbeat_ms":2000`)
 			begin := time.Now()
-			for _, one := range packFrame(`{"action":"ping"}`) {
-				c.writeRaw([]byte{one}) // the 21 bytes of the frame arrive over much more than two beats
+			for _, octet := range packFrame(`{"action":"ping"}`) {
+				c.writeRaw([]byte{octet}) // the 21 bytes of the frame arrive over much more than two beats
 				time.Sleep(220 * ms)
 			}
 			checkNotBefore(t, begin, 4400*ms, "trickled")

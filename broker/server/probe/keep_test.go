@@ -16,9 +16,9 @@ const keepField = `,"keep_ms":60000`
 // job that is not kept, which the broker then discards.
 func (d *daemon) loseSubmitter(t tb, s submitter, end func(*conn)) {
 	t.Helper()
-	bound := s.submitFresh(freshName("bound"), `1`)
+	boundID := s.submitFresh(freshName("bound"), `1`)
 	end(s.conn)
-	d.waitState(t, bound, "")
+	d.waitState(t, boundID, "")
 }
 
 // makeOutcome submits a kept job, loses the submitter, and has the job answered.
@@ -52,8 +52,8 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		}
 		s.wantQuiet()
 	})
-	for how, end := range map[string]func(*conn){"closed": (*conn).close, "reset": (*conn).reset, "half closed": (*conn).halfClose} {
-		t.Run(how+": it waits and runs on, its result is kept", func(t *testing.T) {
+	for ending, end := range map[string]func(*conn){"closed": (*conn).close, "reset": (*conn).reset, "half closed": (*conn).halfClose} {
+		t.Run(ending+": it waits and runs on, its result is kept", func(t *testing.T) {
 			typ := freshName("keep")
 			s := b.submitter(t)
 			id := s.submitFreshWith(typ, `1`, keepField)
@@ -106,39 +106,39 @@ func TestKeptJobOutlivesConnection(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
 		s.hello(`,"heartbeat_ms":500`)
-		id, bound := s.submitFreshWith(freshName("keep"), `1`, keepField), s.submitFresh(freshName("keep"), `1`)
-		b.waitState(t, bound, "") // once s has been silent for two beats
+		id, boundID := s.submitFreshWith(freshName("keep"), `1`, keepField), s.submitFresh(freshName("keep"), `1`)
+		b.waitState(t, boundID, "") // once s has been silent for two beats
 		if got := b.jobState(t, id); got != "queued" {
 			t.Errorf("state %q, want queued", got)
 		}
 	})
 	t.Run("a connection that the broker closes", func(t *testing.T) {
 		s := b.submitter(t)
-		id, bound := s.submitFreshWith(freshName("keep"), `1`, keepField), s.submitFresh(freshName("keep"), `1`)
+		id, boundID := s.submitFreshWith(freshName("keep"), `1`, keepField), s.submitFresh(freshName("keep"), `1`)
 		s.writeRaw(announceFrame(1 << 31))
 		s.wantError("size_error")
 		s.wantEOF()
-		b.waitState(t, bound, "")
+		b.waitState(t, boundID, "")
 		b.submitter(t).attach(id, "queued", "")
 	})
 	t.Run("errors are kept too", func(t *testing.T) {
 		typ := freshName("keep")
 		s, successor := b.submitter(t), b.submitter(t)
-		failed := s.submitFreshWith(typ, `1`, keepField+`,"retries":0`)
-		cancelled := s.submitFreshWith(freshName("keep"), `1`, keepField)
-		timed := s.submitFreshWith(typ, `1`, keepField+`,"retries":0,"timeout_ms":20`)
-		expired := s.submitFreshWith(freshName("keep"), `1`, keepField+`,"expires_ms":2000`)
+		failedID := s.submitFreshWith(typ, `1`, keepField+`,"retries":0`)
+		cancelledID := s.submitFreshWith(freshName("keep"), `1`, keepField)
+		timedID := s.submitFreshWith(typ, `1`, keepField+`,"retries":0,"timeout_ms":20`)
+		expiredID := s.submitFreshWith(freshName("keep"), `1`, keepField+`,"expires_ms":2000`)
 		b.loseSubmitter(t, s, (*conn).close)
 		w := b.servingWorker(t, typ)
-		w.wantJob(failed)
+		w.wantJob(failedID)
 		w.fail(`,"reason":"as it happens"`)
-		w.wantJob(timed)
-		deleteJob(t, b, cancelled, 200)
-		for id, code := range map[string]string{failed: "job_failed", expired: "expired", cancelled: "cancelled", timed: "job_failed"} {
+		w.wantJob(timedID)
+		deleteJob(t, b, cancelledID, 200)
+		for id, code := range map[string]string{failedID: "job_failed", expiredID: "expired", cancelledID: "cancelled", timedID: "job_failed"} {
 			b.waitState(t, id, "ended")
 			successor.attach(id, "ended", "")
 			f := successor.wantErrorFor(code, id)
-			if id == failed {
+			if id == failedID {
 				checkReason(t, f, "as it happens")
 			}
 		}
@@ -293,14 +293,14 @@ func TestHalfReadOutcomeIsKept(t *testing.T) {
 	id := s.submitFreshWith(typ, `1`, keepField)
 	w.wantJob(id)
 	w.respond(body)
-	half := func(s submitter) {
+	readHalf := func(s submitter) {
 		t.Helper()
 		_ = s.net.SetReadDeadline(time.Now().Add(patience))
 		if _, err := io.CopyN(io.Discard, s.in, 10_000); err != nil {
 			t.Fatalf("read a part: %v", err)
 		}
 	}
-	half(s)
+	readHalf(s)
 	s.sendSubmit(freshName("probe"), typ, `1`, `,"delay_ms":60000`)
 	s.reset()
 	for range 2 {
@@ -314,7 +314,7 @@ func TestHalfReadOutcomeIsKept(t *testing.T) {
 			}
 			return nil
 		})
-		half(successor)
+		readHalf(successor)
 		successor.reset()
 	}
 	successor := b.submitter(t)
@@ -335,17 +335,17 @@ func TestOutcomesCountAgainstLimits(t *testing.T) {
 	t.Run("--max-jobs counts them, nothing kept is dropped", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-jobs=4")
-		one, two, three := b.makeOutcome(t, "t", `1`, ""), b.makeOutcome(t, "t", `2`, ""), b.makeOutcome(t, "t", `3`, "")
+		id1, id2, id3 := b.makeOutcome(t, "t", `1`, ""), b.makeOutcome(t, "t", `2`, ""), b.makeOutcome(t, "t", `3`, "")
 		s := b.submitter(t)
 		s.submit("free", "u", `1`)
 		s.sendSubmit("no", "u", `1`, "")
 		wantOverloaded(t, s, "no", "job")
-		s.attach(two, "ended", "")
-		s.wantResult(two, `2`)
+		s.attach(id2, "ended", "")
+		s.wantResult(id2, `2`)
 		s.submit("room", "u", `1`)
 		s.sendSubmit("no", "u", `1`, "")
 		wantOverloaded(t, s, "no", "job")
-		for _, id := range []string{one, three} {
+		for _, id := range []string{id1, id3} {
 			if got := b.jobState(t, id); got != "ended" {
 				t.Errorf("%q is %q", id, got)
 			}

@@ -42,21 +42,21 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 	t.Run("--max-type-jobs", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--max-type-jobs=3")
-		one, two := freshName("limit"), freshName("limit")
+		type1, type2 := freshName("limit"), freshName("limit")
 		s := b.submitter(t)
 		for i := range 3 {
-			s.submit(fmt.Sprintf("a%d", i), one, `0`)
+			s.submit(fmt.Sprintf("a%d", i), type1, `0`)
 		}
-		s.sendSubmit("a3", one, `0`, "")
+		s.sendSubmit("a3", type1, `0`, "")
 		wantOverloaded(t, s, "a3", "type")
 		for i := range 3 {
-			s.submit(fmt.Sprintf("b%d", i), two, `0`)
+			s.submit(fmt.Sprintf("b%d", i), type2, `0`)
 		}
-		drainOrder(t, b, one, 3)
+		drainOrder(t, b, type1, 3)
 		for i := range 3 {
 			s.wantResult(fmt.Sprintf("a%d", i), `0`)
 		}
-		s.submit("a3", one, `0`)
+		s.submit("a3", type1, `0`)
 	})
 	t.Run("--max-submitter-jobs", func(t *testing.T) {
 		t.Parallel()
@@ -83,9 +83,9 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 		typ := freshName("limit")
 		s := b.submitter(t)
 		body := quote(strings.Repeat("b", 100<<10))
-		taken := 0
-		for taken < 12 {
-			id := fmt.Sprintf("m%d", taken)
+		accepted := 0
+		for accepted < 12 {
+			id := fmt.Sprintf("m%d", accepted)
 			s.sendSubmit(id, typ, body, "")
 			f := s.recv()
 			if f.kind() != "ack" {
@@ -94,17 +94,17 @@ func TestLimitsRefuseSubmits(t *testing.T) {
 				}
 				break
 			}
-			taken++
+			accepted++
 		}
-		if taken < 7 || taken > 10 {
-			t.Fatalf("%d jobs of 100 KiB fitted in 1 MiB", taken)
+		if accepted < 7 || accepted > 10 {
+			t.Fatalf("%d jobs of 100 KiB fitted in 1 MiB", accepted)
 		}
 		s.submit("small", typ, `0`) // a smaller job still fits
-		drainOrder(t, b, typ, taken+1)
-		for range taken + 1 {
+		drainOrder(t, b, typ, accepted+1)
+		for range accepted + 1 {
 			s.want("result")
 		}
-		for i := range taken {
+		for i := range accepted {
 			s.submit(fmt.Sprintf("again%d", i), typ, body)
 		}
 		s.close()
@@ -169,7 +169,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 			const limit = 10
 			b := start(t, fmt.Sprintf("--max-conns=%d", limit))
 			addr := map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port]
-			var served []*conn
+			var conns []*conn
 			refusals := 0
 			for range 3 * limit {
 				c := dial(t, addr)
@@ -180,7 +180,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 				case err != nil:
 					t.Fatalf("read: %v, want a reply or a refusal", err)
 				case f.text("error") == "unknown_action":
-					served = append(served, c)
+					conns = append(conns, c)
 				case f.text("error") == "overloaded":
 					refusals++
 					if err := c.awaitClose(patience); err != nil {
@@ -190,14 +190,14 @@ func TestConnectionsAreLimited(t *testing.T) {
 					t.Fatalf("got %s", f)
 				}
 			}
-			if len(served) != limit || refusals != 2*limit {
-				t.Errorf("%d connections served and %d refused, limit %d", len(served), refusals, limit)
+			if len(conns) != limit || refusals != 2*limit {
+				t.Errorf("%d connections served and %d refused, limit %d", len(conns), refusals, limit)
 			}
-			for _, c := range served {
+			for _, c := range conns {
 				c.t = t
 				c.wantQuiet() // the flood has not affected the connections served before
 			}
-			for _, c := range served[:2] {
+			for _, c := range conns[:2] {
 				c.close()
 			}
 			waitFor(t, "a connection fits again", func() error {

@@ -90,12 +90,12 @@ rate = 2.5
 		path := limitsFile(t, "groups.a.concurrency = 1\ngroups.b.concurrency = 0\ntypes.t.fair = true\n")
 		b := start(t, "--limits="+path)
 		s, w := b.submitter(t), b.workerWithRoom(t, "t")
-		held := s.submitFreshWith("t", `1`, groupsField("b"))
+		heldID := s.submitFreshWith("t", `1`, groupsField("b"))
 		w.wantJob(s.submitFreshWith("t", `1`, groupsField("a")))
 		second := s.submitFreshWith("t", `1`, groupsField("a"))
 		w.wantQuiet()
 		b.reload(t, path, "groups.a.concurrency = 2\n")
-		ids := map[string]bool{held: true, second: true}
+		ids := map[string]bool{heldID: true, second: true}
 		for range 2 {
 			id, _ := w.nextJob()
 			delete(ids, id)

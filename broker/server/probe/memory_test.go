@@ -73,8 +73,8 @@ func TestMemoryIsReturned(t *testing.T) {
 		typ := freshName("backlog")
 		s := b.submitter(t)
 		peak := fill(t, b, s, typ)
-		if grown := peak - base; grown < int64(jobs)*1000 {
-			t.Errorf("%d jobs of 1,000 bytes and resident memory grew by %d: is the figure right?", jobs, grown)
+		if growth := peak - base; growth < int64(jobs)*1000 {
+			t.Errorf("%d jobs of 1,000 bytes and resident memory grew by %d: is the figure right?", jobs, growth)
 		}
 		var ws []worker
 		for range 4 {
@@ -159,8 +159,8 @@ func TestUnfinishedFramesAreBounded(t *testing.T) {
 				checkServes(t, s, w, typ)
 				peak = max(peak, b.usage().RSS)
 			}
-			if grown := peak - base; c.limit > 0 && grown > c.limit && !throwaway.Race {
-				t.Errorf("resident memory grew by %d MiB, more than %d", grown/mib, c.limit/mib)
+			if growth := peak - base; c.limit > 0 && growth > c.limit && !throwaway.Race {
+				t.Errorf("resident memory grew by %d MiB, more than %d", growth/mib, c.limit/mib)
 			}
 			if c.limit > 0 {
 				for _, f := range flood {
@@ -203,10 +203,10 @@ func TestAnnouncedLengthCostsNoMemory(t *testing.T) {
 	for range 20 {
 		checkServes(t, s, w, typ)
 	}
-	grown := b.usage().RSS - base
-	t.Logf("%d announced frames: resident memory grew by %d KiB", peers, grown>>10)
-	if grown > 64*mib && !throwaway.Race {
-		t.Errorf("%d announced frames made resident memory grow by %d MiB", peers, grown/mib)
+	growth := b.usage().RSS - base
+	t.Logf("%d announced frames: resident memory grew by %d KiB", peers, growth>>10)
+	if growth > 64*mib && !throwaway.Race {
+		t.Errorf("%d announced frames made resident memory grow by %d MiB", peers, growth/mib)
 	}
 }
 
@@ -215,28 +215,28 @@ func TestAnnouncedLengthCostsNoMemory(t *testing.T) {
 func TestTrickledBigFrameIsParsedOnce(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ, other := freshName("trickle"), freshName("other")
-	s, w := b.submitter(t), b.servingWorker(t, other)
-	slow, taker := b.submitter(t), b.servingWorker(t, typ)
-	whole := submitOf(16*mib, "trickled", typ)
+	typ, otherType := freshName("trickle"), freshName("other")
+	s, w := b.submitter(t), b.servingWorker(t, otherType)
+	trickler, taker := b.submitter(t), b.servingWorker(t, typ)
+	bigFrame := submitOf(16*mib, "trickled", typ)
 	begin := time.Now()
-	worst := time.Duration(0)
-	for i := 0; len(whole) > 0; i++ {
-		n := min(len(whole), 8192)
-		slow.writeRaw(whole[:n])
-		whole = whole[n:]
+	maxDelay := time.Duration(0)
+	for i := 0; len(bigFrame) > 0; i++ {
+		n := min(len(bigFrame), 8192)
+		trickler.writeRaw(bigFrame[:n])
+		bigFrame = bigFrame[n:]
 		if i%50 == 0 {
 			round := time.Now()
-			checkServes(t, s, w, other)
-			worst = max(worst, time.Since(round))
+			checkServes(t, s, w, otherType)
+			maxDelay = max(maxDelay, time.Since(round))
 		}
 	}
-	slow.wantAck("trickled")
+	trickler.wantAck("trickled")
 	taker.wantJob("trickled")
 	taker.respond(`1`)
-	slow.wantResult("trickled", `1`)
-	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", roundedSince(begin), worst)
-	if worst > stallTime {
-		t.Errorf("a bystander waited %s", worst)
+	trickler.wantResult("trickled", `1`)
+	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", roundedSince(begin), maxDelay)
+	if maxDelay > stallTime {
+		t.Errorf("a bystander waited %s", maxDelay)
 	}
 }

@@ -80,7 +80,7 @@ func TestIDsAreUnique(t *testing.T) {
 }
 
 // sameNames are pairs of spellings with the same value.
-var sameNames = []struct{ name, one, two string }{
+var sameNames = []struct{ name, spelling1, spelling2 string }{
 	{"accent", `é`, `\u00e9`},
 	{"hex case", `\u00E9`, `\u00e9`},
 	{"plain letter escaped", `a`, `\u0061`},
@@ -106,9 +106,9 @@ func TestNamesAreComparedByValue(t *testing.T) {
 			t.Parallel()
 			typ := freshName("value")
 			s := b.submitter(t)
-			one, two := `"`+typ+c.one+`"`, `"`+typ+c.two+`"`
-			value := frameOf(t, `{"id":`+one+`}`).text("id")
-			for _, turn := range [][2]string{{one, two}, {two, one}} {
+			spelling1, spelling2 := `"`+typ+c.spelling1+`"`, `"`+typ+c.spelling2+`"`
+			value := frameOf(t, `{"id":`+spelling1+`}`).text("id")
+			for _, turn := range [][2]string{{spelling1, spelling2}, {spelling2, spelling1}} {
 				s.send(`{"action":"submit","id":%s,"type":%q,"body":1}`, turn[0], typ)
 				s.wantAck(value)
 				s.send(`{"action":"submit","id":%s,"type":%q,"body":1}`, turn[1], typ)
@@ -124,12 +124,12 @@ func TestNamesAreComparedByValue(t *testing.T) {
 			t.Parallel()
 			base := freshName("value")
 			s, w := b.submitter(t), b.worker(t)
-			w.send(`{"action":"join","type":"%s%s"}`, base, c.one)
+			w.send(`{"action":"join","type":"%s%s"}`, base, c.spelling1)
 			w.wantOK()
-			s.send(`{"action":"submit","id":%q,"type":"%s%s","body":1}`, base, base, c.two)
+			s.send(`{"action":"submit","id":%q,"type":"%s%s","body":1}`, base, base, c.spelling2)
 			s.wantAck(base)
 			f := w.want("job")
-			if want := frameOf(t, `{"id":"`+base+c.one+`"}`).text("id"); f.text("type") != want {
+			if want := frameOf(t, `{"id":"`+base+c.spelling1+`"}`).text("id"); f.text("type") != want {
 				t.Errorf("type %q, want %q", f.text("type"), want)
 			}
 		})
@@ -155,9 +155,9 @@ func frameOf(t *testing.T, text string) frame {
 func TestNamesMustBeStrings(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
-	wrong := []string{`5`, `1.5`, `true`, `false`, `[]`, `["a"]`, `{}`, `""`,
+	values := []string{`5`, `1.5`, `true`, `false`, `[]`, `["a"]`, `{}`, `""`,
 		`"\ud800"`, `"\udc00"`, `"a\ud800b"`, `"\ude00\ud83d"`, `"\ud800\ud800"`, `"\ud83d\u0041"`}
-	for _, v := range wrong {
+	for _, v := range values {
 		t.Run("id "+v, func(t *testing.T) {
 			s := b.submitter(t)
 			s.send(`{"action":"submit","id":%s,"type":"t","body":1}`, v)
@@ -200,7 +200,7 @@ func TestNameLengthIsLimited(t *testing.T) {
 	b := shared(t)
 	for _, c := range []struct {
 		name, unit, wire string
-		fits             int
+		maxUnits         int
 	}{
 		{"ascii", "x", "x", 1024},
 		{"two bytes", "é", "é", 512},
@@ -210,24 +210,24 @@ func TestNameLengthIsLimited(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			typ := freshName("length")
 			s := b.submitter(t)
-			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits), typ)
-			s.wantAck(strings.Repeat(c.unit, c.fits))
+			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.maxUnits), typ)
+			s.wantAck(strings.Repeat(c.unit, c.maxUnits))
 			w := b.servingWorker(t, typ)
-			w.wantJob(strings.Repeat(c.unit, c.fits))
+			w.wantJob(strings.Repeat(c.unit, c.maxUnits))
 			w.respond(`2`)
-			s.wantResult(strings.Repeat(c.unit, c.fits), `2`)
+			s.wantResult(strings.Repeat(c.unit, c.maxUnits), `2`)
 
-			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.fits)+"y", typ)
+			s.send(`{"action":"submit","id":"%s","type":%q,"body":1}`, strings.Repeat(c.wire, c.maxUnits)+"y", typ)
 			tooLong(t, s.conn, "id")
 			id := freshName("length")
-			s.send(`{"action":"submit","id":%q,"type":"%s","body":1}`, id, strings.Repeat(c.wire, c.fits)+"y")
+			s.send(`{"action":"submit","id":%q,"type":"%s","body":1}`, id, strings.Repeat(c.wire, c.maxUnits)+"y")
 			tooLong(t, s.conn, "type")
-			s.submit(id, strings.Repeat(c.unit, c.fits), `1`)
-			w.join(strings.Repeat(c.unit, c.fits))
+			s.submit(id, strings.Repeat(c.unit, c.maxUnits), `1`)
+			w.join(strings.Repeat(c.unit, c.maxUnits))
 			w.wantJob(id)
 			w.respond(`2`)
 			s.wantResult(id, `2`)
-			w.send(`{"action":"join","type":"%s"}`, strings.Repeat(c.wire, c.fits)+"y")
+			w.send(`{"action":"join","type":"%s"}`, strings.Repeat(c.wire, c.maxUnits)+"y")
 			tooLong(t, w.conn, "type")
 		})
 	}

@@ -16,8 +16,8 @@ func (d *daemon) request(method, path, token string) (status int, body string, e
 }
 
 // requestWith is ask with a body, unless body is "".
-func (d *daemon) requestWith(method, path, token, with string) (status int, body string, err error) {
-	req, err := http.NewRequest(method, "http://"+d.httpAddr+path, strings.NewReader(with))
+func (d *daemon) requestWith(method, path, token, reqBody string) (status int, body string, err error) {
+	req, err := http.NewRequest(method, "http://"+d.httpAddr+path, strings.NewReader(reqBody))
 	if err != nil {
 		return 0, "", err
 	}
@@ -289,9 +289,9 @@ func TestEachEndHasItsCount(t *testing.T) {
 		s := b.submitter(t)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		queued := s.submitFresh(freshName("elsewhere"), `1`)
+		queuedID := s.submitFresh(freshName("elsewhere"), `1`)
 		s.close()
-		b.waitState(t, queued, "")
+		b.waitState(t, queuedID, "")
 		w.respond(`1`)
 	}, "submitted", "discarded")
 	step("detached and answered", func(t *testing.T, _ submitter, w worker) {

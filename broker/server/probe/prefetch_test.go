@@ -47,18 +47,18 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := freshName("prefetch")
 		s, w, other := b.submitter(t), b.workerWithPrefetch(t, typ, "2"), b.worker(t)
-		id, queued := s.submitFresh(typ, `1`), s.submitFresh(freshName("elsewhere"), `1`)
+		id, queuedID := s.submitFresh(typ, `1`), s.submitFresh(freshName("elsewhere"), `1`)
 		w.wantJob(id)
 		otherType := freshName("prefetch")
 		other.joinWith(otherType, `,"prefetch":2`)
-		others := s.submitFresh(otherType, `1`)
-		other.wantJob(others)
+		othersID := s.submitFresh(otherType, `1`)
+		other.wantJob(othersID)
 		for _, verb := range []string{"respond", "fail", "progress"} {
 			w.send(`{"action":%q,"body":1}`, verb)
 			checkReason(t, w.wantError("missing_field"), "id")
-			for _, unknown := range []string{"never", queued, others} {
-				w.send(`{"action":%q,"body":1,"id":%q}`, verb, unknown)
-				w.wantErrorFor("unknown_id", unknown)
+			for _, wrongID := range []string{"never", queuedID, othersID} {
+				w.send(`{"action":%q,"body":1,"id":%q}`, verb, wrongID)
+				w.wantErrorFor("unknown_id", wrongID)
 			}
 			for _, v := range []string{`5`, `[]`, `""`, `true`} {
 				w.send(`{"action":%q,"body":1,"id":%s}`, verb, v)
@@ -131,20 +131,20 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 			w1.wantJob(s.submitFresh(typ, `1`))
 			w2.wantJob(s.submitFresh(typ, `1`))
 		}
-		waiting := s.submitFresh(typ, `1`)
+		waitingID := s.submitFresh(typ, `1`)
 		w1.wantQuiet()
 		w2.wantQuiet()
-		_ = waiting
+		_ = waitingID
 	})
 	t.Run("a plain worker among them", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("prefetch")
-		s, plain, w := b.submitter(t), b.servingWorker(t, typ), b.workerWithPrefetch(t, typ, "2")
-		plain.wantJob(s.submitFresh(typ, `1`))
+		s, plainWorker, w := b.submitter(t), b.servingWorker(t, typ), b.workerWithPrefetch(t, typ, "2")
+		plainWorker.wantJob(s.submitFresh(typ, `1`))
 		w.wantJob(s.submitFresh(typ, `1`))
 		w.wantJob(s.submitFresh(typ, `1`))
 		s.submitFresh(typ, `1`)
-		plain.wantQuiet()
+		plainWorker.wantQuiet()
 		w.wantQuiet()
 	})
 	t.Run("rejoin with a larger number", func(t *testing.T) {
@@ -181,17 +181,17 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 	})
 	t.Run("what is out counts against another type", func(t *testing.T) {
 		t.Parallel()
-		one, two := freshName("prefetch"), freshName("prefetch")
-		s, w := b.submitter(t), b.workerWithPrefetch(t, one, "2")
-		old := s.submitFresh(one, `1`)
-		w.wantJob(old)
-		new1, new2 := s.submitFresh(two, `1`), s.submitFresh(two, `1`)
-		w.joinWith(two, `,"prefetch":2`)
-		w.wantJob(new1)
+		type1, type2 := freshName("prefetch"), freshName("prefetch")
+		s, w := b.submitter(t), b.workerWithPrefetch(t, type1, "2")
+		oldID := s.submitFresh(type1, `1`)
+		w.wantJob(oldID)
+		newID1, newID2 := s.submitFresh(type2, `1`), s.submitFresh(type2, `1`)
+		w.joinWith(type2, `,"prefetch":2`)
+		w.wantJob(newID1)
 		w.wantQuiet()
-		w.respondTo(old, `"old"`)
-		s.wantResult(old, `"old"`)
-		w.wantJob(new2)
+		w.respondTo(oldID, `"old"`)
+		s.wantResult(oldID, `"old"`)
+		w.wantJob(newID2)
 	})
 	t.Run("a plain worker at work asks for prefetch", func(t *testing.T) {
 		t.Parallel()
@@ -212,16 +212,16 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
-		once := s.submitFreshWith(typ, `1`, `,"retries":0`)
+		onceID := s.submitFreshWith(typ, `1`, `,"retries":0`)
 		var ids []string
 		for range 3 {
 			ids = append(ids, s.submitFreshWith(typ, `1`, `,"retries":1`))
 		}
-		w.wantJob(once)
+		w.wantJob(onceID)
 		w.wantJob(ids[0])
 		w.wantJob(ids[1])
 		w.close()
-		s.wantErrorFor("job_failed", once) // each job that was out has used a run
+		s.wantErrorFor("job_failed", onceID) // each job that was out has used a run
 		for _, id := range ids[:2] {
 			b.waitState(t, id, "queued")
 		}
@@ -230,12 +230,12 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 			w.wantJob(id)
 		}
 		w.close()
-		failed := map[string]bool{}
+		failedIDs := map[string]bool{}
 		for range 2 {
-			failed[s.wantError("job_failed").text("id")] = true
+			failedIDs[s.wantError("job_failed").text("id")] = true
 		}
-		if !failed[ids[0]] || !failed[ids[1]] {
-			t.Errorf("job_failed for %v, want %v", failed, ids[:2])
+		if !failedIDs[ids[0]] || !failedIDs[ids[1]] {
+			t.Errorf("job_failed for %v, want %v", failedIDs, ids[:2])
 		}
 		b.waitState(t, ids[2], "queued")
 	})
@@ -243,12 +243,12 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "3")
-		slow := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
-		w.wantJob(slow)
-		s.wantErrorFor("job_failed", slow)
+		slowID := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		w.wantJob(slowID)
+		s.wantErrorFor("job_failed", slowID)
 		next := s.submitFresh(typ, `1`)
 		w.wantQuiet() // the worker has room, but must first answer its overdue run
-		w.respondTo(slow, `"late"`)
+		w.respondTo(slowID, `"late"`)
 		w.wantJob(next)
 		s.wantQuiet()
 	})
@@ -256,58 +256,58 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		t.Parallel()
 		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
-		fine := s.submitFresh(typ, `1`)
-		slow := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
-		w.wantJob(fine)
-		w.wantJob(slow)
-		s.wantErrorFor("job_failed", slow)
-		w.respondTo(fine, `1`)
-		s.wantResult(fine, `1`)
-		waiting := s.submitFresh(typ, `1`)
+		fineID := s.submitFresh(typ, `1`)
+		slowID := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		w.wantJob(fineID)
+		w.wantJob(slowID)
+		s.wantErrorFor("job_failed", slowID)
+		w.respondTo(fineID, `1`)
+		s.wantResult(fineID, `1`)
+		waitingID := s.submitFresh(typ, `1`)
 		w.wantQuiet()
-		w.send(`{"action":"progress","id":%q,"body":1}`, slow) // frees nothing
+		w.send(`{"action":"progress","id":%q,"body":1}`, slowID) // frees nothing
 		_ = w.recv()
 		w.wantQuiet()
-		w.send(`{"action":"fail","id":%q}`, slow)
+		w.send(`{"action":"fail","id":%q}`, slowID)
 		w.wantOK()
-		w.wantJob(waiting)
+		w.wantJob(waitingID)
 	})
 	t.Run("progress and fail by name", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
-		one := s.submitFreshWith(typ, `1`, `,"progress":true,"retries":0`)
-		two := s.submitFreshWith(typ, `1`, `,"progress":true,"retries":0`)
-		w.wantJob(one)
-		w.wantJob(two)
-		w.send(`{"action":"progress","id":%q,"body":"two"}`, two)
+		firstID := s.submitFreshWith(typ, `1`, `,"progress":true,"retries":0`)
+		secondID := s.submitFreshWith(typ, `1`, `,"progress":true,"retries":0`)
+		w.wantJob(firstID)
+		w.wantJob(secondID)
+		w.send(`{"action":"progress","id":%q,"body":"two"}`, secondID)
 		w.wantOK()
-		s.wantProgress(two, `"two"`)
-		w.send(`{"action":"fail","id":%q,"reason":"broken"}`, one)
+		s.wantProgress(secondID, `"two"`)
+		w.send(`{"action":"fail","id":%q,"reason":"broken"}`, firstID)
 		w.wantOK()
-		s.wantErrorFor("job_failed", one)
-		w.respondTo(two, `2`)
-		s.wantResult(two, `2`)
+		s.wantErrorFor("job_failed", firstID)
+		w.respondTo(secondID, `2`)
+		s.wantResult(secondID, `2`)
 	})
 	t.Run("size_error with several out", func(t *testing.T) {
 		t.Parallel()
 		typ := freshName("prefetch")
 		s, w := b.submitter(t), b.workerWithPrefetch(t, typ, "2")
-		one, two := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
-		w.wantJob(one)
-		w.wantJob(two)
+		firstID, secondID := s.submitFresh(typ, `1`), s.submitFresh(typ, `1`)
+		w.wantJob(firstID)
+		w.wantJob(secondID)
 		w.writeRaw(announceFrame(0x7fffffff))
 		w.wantError("size_error")
 		w.wantEOF()
 		// The answer cannot be matched to a job: each job fails or is retried.
 		waitFor(t, "no job is out on the closed socket", func() error {
-			if b.jobState(t, one) == "running" || b.jobState(t, two) == "running" {
+			if b.jobState(t, firstID) == "running" || b.jobState(t, secondID) == "running" {
 				return errNotYet
 			}
 			return nil
 		})
 		retried := 0
-		for _, id := range []string{one, two} {
+		for _, id := range []string{firstID, secondID} {
 			if b.jobState(t, id) == "queued" {
 				retried++
 			}
@@ -338,14 +338,14 @@ func TestPrefetchBoundsOutstandingJobs(t *testing.T) {
 		}()
 		done := make(chan error, 1)
 		go func() {
-			for served := 0; served < jobs; {
+			for answers := 0; answers < jobs; {
 				f, err := w.next(patience)
 				if err != nil {
 					done <- err
 					return
 				}
 				if f.kind() == "job" {
-					served++
+					answers++
 					if err := w.write(packFrame(fmt.Sprintf(`{"action":"respond","id":%s,"body":%s}`, f.keys["id"], f.keys["body"]))); err != nil {
 						done <- err
 						return

@@ -66,22 +66,22 @@ func TestLargerPriorityGoesFirst(t *testing.T) {
 	t.Run("an idle worker takes what comes", func(t *testing.T) {
 		typ := freshName("prio")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
-		low := s.submitFreshWith(typ, `0`, `,"priority":-1000`)
-		high := s.submitFreshWith(typ, `0`, `,"priority":1000`)
-		w.wantJob(low)
+		lowID := s.submitFreshWith(typ, `0`, `,"priority":-1000`)
+		highID := s.submitFreshWith(typ, `0`, `,"priority":1000`)
+		w.wantJob(lowID)
 		w.respond(`0`)
-		w.wantJob(high)
+		w.wantJob(highID)
 	})
 	t.Run("a later one overtakes while the worker is busy", func(t *testing.T) {
 		typ := freshName("prio")
 		w, s := b.servingWorker(t, typ), b.submitter(t)
 		w.wantJob(s.submitFresh(typ, `0`))
-		low := s.submitFresh(typ, `0`)
-		high := s.submitFreshWith(typ, `0`, `,"priority":1`)
+		lowID := s.submitFresh(typ, `0`)
+		highID := s.submitFreshWith(typ, `0`, `,"priority":1`)
 		w.respond(`0`)
-		w.wantJob(high)
+		w.wantJob(highID)
 		w.respond(`0`)
-		w.wantJob(low)
+		w.wantJob(lowID)
 	})
 	t.Run("age counts across submitters", func(t *testing.T) {
 		typ := freshName("prio")
@@ -172,27 +172,27 @@ func TestInterleavedJobsKeepOrder(t *testing.T) {
 		id       string
 		priority int64
 	}
-	var waiting []entry
+	var queue []entry
 	running := ""
 	take := func() {
-		if len(waiting) == 0 {
+		if len(queue) == 0 {
 			return
 		}
 		best := 0
-		for i := range waiting {
-			if waiting[i].priority > waiting[best].priority {
+		for i := range queue {
+			if queue[i].priority > queue[best].priority {
 				best = i
 			}
 		}
-		running = waiting[best].id
-		waiting = slices.Delete(waiting, best, best+1)
+		running = queue[best].id
+		queue = slices.Delete(queue, best, best+1)
 		w.wantJob(running)
 	}
 	for range 3000 {
 		if r.IntN(2) == 0 {
 			e := entry{freshName(typ), r.Int64N(7) - 3}
 			s.submitWith(e.id, typ, `0`, fmt.Sprintf(`,"priority":%d`, e.priority))
-			waiting = append(waiting, e)
+			queue = append(queue, e)
 			if running == "" {
 				take()
 			}

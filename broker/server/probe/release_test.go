@@ -84,13 +84,13 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 	t.Run("back to its place by priority", func(t *testing.T) {
 		typ := freshName("release")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		low := s.submitFreshWith(typ, `1`, `,"priority":-1`)
-		w.wantJob(low)
-		mid := s.submitFresh(typ, `1`)
+		lowID := s.submitFreshWith(typ, `1`, `,"priority":-1`)
+		w.wantJob(lowID)
+		midID := s.submitFresh(typ, `1`)
 		w.release("")
-		w.wantJob(mid)
+		w.wantJob(midID)
 		w.respond(`1`)
-		w.wantJob(low)
+		w.wantJob(lowID)
 	})
 	t.Run("with delay_ms it waits so long first", func(t *testing.T) {
 		typ := freshName("release")
@@ -102,8 +102,8 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 		if got := b.jobState(t, id); got != "delayed" {
 			t.Errorf("state %q, want delayed", got)
 		}
-		other := s.submitFresh(typ, `1`)
-		w.wantJob(other)
+		otherID := s.submitFresh(typ, `1`)
+		w.wantJob(otherID)
 		w.respond(`1`)
 		w.wantJob(id)
 		checkNotBefore(t, begin, 250*ms, "handed out")
@@ -270,7 +270,7 @@ func TestReleasedJobKeepsItsPlace(t *testing.T) {
 }
 
 // whoHas returns first the worker that got this job, then the other worker.
-func whoHas(t *testing.T, id string, a, b worker) (has, other worker) {
+func whoHas(t *testing.T, id string, a, b worker) (holder, other worker) {
 	t.Helper()
 	a.send(`{"action":"ping"}`)
 	if f := a.recv(); f.kind() == "job" {
@@ -389,9 +389,9 @@ func TestReleaseAfterEnd(t *testing.T) {
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
-		queued := s.submitFresh(freshName("elsewhere"), `1`)
+		queuedID := s.submitFresh(freshName("elsewhere"), `1`)
 		s.close()
-		b.waitState(t, queued, "")
+		b.waitState(t, queuedID, "")
 		w.release(`,"delay_ms":60000`)
 		w.wantQuiet()
 		b.awaitLedger(t, typ, map[string]int64{"submitted": 1, "discarded": 1})
@@ -457,16 +457,16 @@ func TestReleaseAfterEnd(t *testing.T) {
 			w.withdraw()
 			w.close()
 		})
-		last := b.servingWorker(t, typ)
+		lastWorker := b.servingWorker(t, typ)
 		waitFor(t, "all jobs are answered", func() error {
 			l := b.readLedger(t, typ)
 			for l["running"] > 0 {
-				f, err := last.next(50 * ms)
+				f, err := lastWorker.next(50 * ms)
 				if err != nil {
 					break
 				}
 				if f.kind() == "job" {
-					last.respond(`1`)
+					lastWorker.respond(`1`)
 				}
 				l = b.readLedger(t, typ)
 			}

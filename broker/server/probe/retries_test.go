@@ -90,9 +90,9 @@ func TestRetriesAreCountedTogether(t *testing.T) {
 		for range 3 {
 			rest = append(rest, s.submitFresh(typ, `1`))
 		}
-		better := s.submitFreshWith(typ, `1`, `,"priority":1`)
+		betterID := s.submitFreshWith(typ, `1`, `,"priority":1`)
 		w.fail(``)
-		for _, id := range append([]string{better, first}, rest...) {
+		for _, id := range append([]string{betterID, first}, rest...) {
 			w.wantJob(id)
 			w.respond(`1`)
 			s.wantResult(id, `1`)

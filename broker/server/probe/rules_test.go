@@ -72,7 +72,7 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 		p := freshName("rule")
 		path := "/v1/groups/" + p
 		b.setRule(t, p, `{"concurrency":2}`)
-		for _, c := range []struct{ with, names string }{
+		for _, c := range []struct{ body, names string }{
 			{``, ""}, {`{}`, ""}, {`{"concurrency":null}`, ""}, {`[]`, ""}, {`null`, ""}, {`7`, ""}, {`{"concurrency":`, ""}, {`{"concurrency":3} {}`, ""},
 			{`{"concurrency":3,"colour":"red"}`, "colour"}, {`{"Concurrency":3}`, "Concurrency"},
 			{`{"concurrency":-1}`, "concurrency -1"}, {`{"concurrency":1000000001}`, "concurrency 1000000001"}, {`{"concurrency":1.5}`, "concurrency 1.5"},
@@ -81,10 +81,10 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 			{`{"rate":5,"burst":0}`, "burst 0"}, {`{"rate":5,"burst":1000001}`, "burst 1000001"}, {`{"rate":5,"burst":1.5}`, "burst 1.5"}, {`{"rate":5,"burst":"1"}`, "burst"},
 			{`{"burst":5}`, "burst rate"}, {`{"concurrency":1,"burst":5}`, "burst rate"}, {`{"concurrency":1,"rate":null,"burst":5}`, "burst rate"},
 		} {
-			body := strings.ReplaceAll(b.callHTTP(t, "PUT", path, c.with, 400), ",", "")
+			body := strings.ReplaceAll(b.callHTTP(t, "PUT", path, c.body, 400), ",", "")
 			for _, part := range strings.Fields(c.names) {
 				if !strings.Contains(body, part) {
-					t.Errorf("PUT %s: %s does not name %q", c.with, body, part)
+					t.Errorf("PUT %s: %s does not name %q", c.body, body, part)
 				}
 			}
 			b.checkRule(t, p, 2, -1, -1)
@@ -124,9 +124,9 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 				}
 			}
 		}
-		for _, bad := range []string{"0", "-1", "x", "1.5", "1e3", "-99999999999999999999999"} {
-			if status, body, err := b.get("/v1/groups?limit=" + bad); err != nil || status != 400 {
-				t.Errorf("limit=%s: status %d, %v, %.200s", bad, status, err, body)
+		for _, value := range []string{"0", "-1", "x", "1.5", "1e3", "-99999999999999999999999"} {
+			if status, body, err := b.get("/v1/groups?limit=" + value); err != nil || status != 400 {
+				t.Errorf("limit=%s: status %d, %v, %.200s", value, status, err, body)
 			}
 		}
 	})
@@ -146,11 +146,11 @@ func TestRulesAreSetAndDropped(t *testing.T) {
 		b := start(t, "--token-file="+tokenFile(t, tokenLines))
 		for token, want := range map[string]int{"": 401, "wrong": 401, "sub-1": 403, "admin-1": 200} {
 			for _, c := range [][2]string{{"PUT", "/v1/groups/g"}, {"GET", "/v1/groups/g"}, {"GET", "/v1/groups"}, {"PUT", "/v1/types/t"}} {
-				with := ""
+				body := ""
 				if c[0] == "PUT" {
-					with = map[bool]string{true: `{"concurrency":1}`, false: `{"fair":true}`}[c[1] == "/v1/groups/g"]
+					body = map[bool]string{true: `{"concurrency":1}`, false: `{"fair":true}`}[c[1] == "/v1/groups/g"]
 				}
-				if status, body, err := b.requestWith(c[0], c[1], token, with); err != nil || status != want && !(want == 200 && status == 201) {
+				if status, body, err := b.requestWith(c[0], c[1], token, body); err != nil || status != want && !(want == 200 && status == 201) {
 					t.Errorf("%s %s with %q: %d %s %v, want %d", c[0], c[1], token, status, body, err, want)
 				}
 			}
@@ -164,7 +164,7 @@ func TestGroupsAreLimited(t *testing.T) {
 	s, w := b.submitter(t), b.worker(t)
 	first := s.submitFreshWith("t", `1`, groupsField("a", "b"))
 	s.submitFreshWith("t", `1`, groupsField("c")+`,"delay_ms":60000`)
-	refused := func(fields string) {
+	expectRefusal := func(fields string) {
 		t.Helper()
 		id := freshName("group")
 		s.sendSubmit(id, "t", `1`, fields)
@@ -175,8 +175,8 @@ func TestGroupsAreLimited(t *testing.T) {
 			t.Errorf("a refused job is %q", got)
 		}
 	}
-	refused(groupsField("d"))
-	refused(groupsField("a", "d", "b"))
+	expectRefusal(groupsField("d"))
+	expectRefusal(groupsField("a", "d", "b"))
 	known := s.submitFreshWith("t", `1`, groupsField("c", "a", "b"))
 	s.submitFresh("t", `1`) // a job without groups is not subject to the limit
 	s.cancel(known)
@@ -188,7 +188,7 @@ func TestGroupsAreLimited(t *testing.T) {
 	}
 	b.callHTTP(t, "PATCH", "/v1/jobs/"+first, `{"priority":9,"groups":["a","x","y"]}`, 503)
 	s.change(first, `"groups":["x","y"]`) // the groups that only this job had give way to the new ones
-	refused(groupsField("a"))
+	expectRefusal(groupsField("a"))
 	w.join("t")
 	w.wantJob(first)
 	w.respond(`1`)

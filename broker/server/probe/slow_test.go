@@ -101,9 +101,9 @@ func TestSlowReadersAreClosed(t *testing.T) {
 			t.Parallel()
 			// The limit on jobs must not be reached before the limit on output.
 			b := start(t, "--max-outbound=1MiB", "--max-bytes=64MiB")
-			other := freshName("other")
-			s, w := b.submitter(t), b.servingWorker(t, other)
-			checkServes(t, s, w, other)
+			otherType := freshName("other")
+			s, w := b.submitter(t), b.servingWorker(t, otherType)
+			checkServes(t, s, w, otherType)
 			base := b.usage().RSS
 			stop := make(chan struct{})
 			watched := make(chan int64, 1)
@@ -119,7 +119,7 @@ func TestSlowReadersAreClosed(t *testing.T) {
 					default:
 					}
 					begin := time.Now()
-					checkServes(f, s, w, other)
+					checkServes(f, s, w, otherType)
 					if d := time.Since(begin); d > stallTime {
 						f.Errorf("a bystander's round took %s", d)
 					}
@@ -137,7 +137,7 @@ func TestSlowReadersAreClosed(t *testing.T) {
 			if t.Failed() {
 				return
 			}
-			checkServes(t, s, w, other)
+			checkServes(t, s, w, otherType)
 			b.checkAlive(t)
 		})
 	}
@@ -147,15 +147,15 @@ func TestSlowReadersAreClosed(t *testing.T) {
 func TestUnreadWorkerDelaysOnlyItsJob(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ, other := freshName("unread"), freshName("other")
+	typ, otherType := freshName("unread"), freshName("other")
 	w := worker{dialSlowReader(t, b.workerAddr)}
 	w.join(typ)
 	s := b.submitter(t)
 	body := quote(strings.Repeat("d", 8<<20))
 	id := s.submitFresh(typ, body) // one frame is always sent, however big it is
-	w2, s2 := b.servingWorker(t, other), b.submitter(t)
+	w2, s2 := b.servingWorker(t, otherType), b.submitter(t)
 	for range 100 {
-		checkServes(t, s2, w2, other)
+		checkServes(t, s2, w2, otherType)
 	}
 	// the worker reads at last: nothing is missing
 	if got, gotBody := w.nextJob(); got != id || gotBody != body {

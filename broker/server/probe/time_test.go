@@ -44,11 +44,11 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 		t.Parallel()
 		typ := freshName("delay")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		late := s.submitFreshWith(typ, `1`, `,"delay_ms":1000,"priority":100`)
+		lateID := s.submitFreshWith(typ, `1`, `,"delay_ms":1000,"priority":100`)
 		for range 3 {
 			checkServes(t, s, w, typ)
 		}
-		w.wantJob(late)
+		w.wantJob(lateID)
 	})
 	t.Run("keeps its age", func(t *testing.T) {
 		t.Parallel()
@@ -56,14 +56,14 @@ func TestDelayedJobIsNotHandedOut(t *testing.T) {
 		s := b.submitter(t)
 		first := s.submitFreshWith(typ, `1`, `,"delay_ms":100`)
 		second := s.submitFresh(typ, `1`)
-		better := s.submitFreshWith(typ, `1`, `,"delay_ms":50,"priority":1`)
-		worse := s.submitFreshWith(typ, `1`, `,"delay_ms":50,"priority":-1`)
+		betterID := s.submitFreshWith(typ, `1`, `,"delay_ms":50,"priority":1`)
+		worseID := s.submitFreshWith(typ, `1`, `,"delay_ms":50,"priority":-1`)
 		third := s.submitFresh(typ, `1`)
-		for _, id := range []string{first, better, worse} {
+		for _, id := range []string{first, betterID, worseID} {
 			b.waitState(t, id, "queued")
 		}
 		got := drainOrder(t, b, typ, 5)
-		if want := []string{better, first, second, third, worse}; fmt.Sprint(got) != fmt.Sprint(want) {
+		if want := []string{betterID, first, second, third, worseID}; fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("order %v, want %v", got, want)
 		}
 	})

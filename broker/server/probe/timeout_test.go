@@ -122,15 +122,15 @@ func TestTimeoutEndsRun(t *testing.T) {
 	})
 	t.Run("stalled, rejoining frees nothing", func(t *testing.T) {
 		t.Parallel()
-		typ, other := freshName("timeout"), freshName("timeout")
+		typ, otherType := freshName("timeout"), freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
 		id := s.submitFreshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
 		w.wantJob(id)
 		s.wantErrorFor("job_failed", id)
-		next := s.submitFresh(other, `1`)
-		w.join(other)
+		next := s.submitFresh(otherType, `1`)
+		w.join(otherType)
 		w.join(typ)
-		w.join(other)
+		w.join(otherType)
 		w.wantQuiet()
 		w.respond(`"late"`)
 		w.wantJob(next)
@@ -166,7 +166,7 @@ func TestTimeoutEndsRun(t *testing.T) {
 		t.Parallel()
 		typ := freshName("timeout")
 		s, w := b.submitter(t), b.servingWorker(t, typ)
-		won := map[string]int{}
+		wins := map[string]int{}
 		for i := range 60 {
 			id := s.submitFreshWith(typ, `1`, `,"timeout_ms":10,"retries":0`)
 			w.wantJob(id)
@@ -176,11 +176,11 @@ func TestTimeoutEndsRun(t *testing.T) {
 			if f.text("id") != id || f.kind() != "result" && f.text("error") != "job_failed" {
 				t.Fatalf("got %s", f)
 			}
-			won[f.kind()]++
+			wins[f.kind()]++
 		}
 		s.wantQuiet()
 		w.wantQuiet()
-		t.Logf("won by %v", won)
+		t.Logf("won by %v", wins)
 	})
 }
 

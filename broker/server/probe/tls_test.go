@@ -189,8 +189,8 @@ func TestTLSPeersAreServed(t *testing.T) {
 	})
 	t.Run("frames in pieces", func(t *testing.T) {
 		c := mustDialTLS(t, b.submitAddr, conf)
-		for _, one := range packFrame(`{"action":"ping"}`) {
-			c.writeRaw([]byte{one})
+		for _, octet := range packFrame(`{"action":"ping"}`) {
+			c.writeRaw([]byte{octet})
 		}
 		c.wantOK()
 	})
@@ -215,9 +215,9 @@ func TestTLSPeersAreServed(t *testing.T) {
 	}{
 		{"closed", (*conn).close},
 		{"cut", func(c *conn) {
-			under := c.net.(*tls.Conn).NetConn().(*net.TCPConn)
-			_ = under.SetLinger(0)
-			_ = under.Close()
+			tcpConn := c.net.(*tls.Conn).NetConn().(*net.TCPConn)
+			_ = tcpConn.SetLinger(0)
+			_ = tcpConn.Close()
 		}},
 		{"half-closed", (*conn).halfClose},
 	} {
@@ -330,11 +330,11 @@ func TestTLSPeersAreServed(t *testing.T) {
 
 func TestClientCertificateIsRequired(t *testing.T) {
 	t.Parallel()
-	ca, foreign := newAuthority(t), newAuthority(t)
+	ca, foreignCA := newAuthority(t), newAuthority(t)
 	b := startTLS(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
-	mine := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.clientCertificate()}}
+	config := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.clientCertificate()}}
 	typ := freshName("mutual")
-	s, w := submitter{mustDialTLS(t, b.submitAddr, mine)}, worker{mustDialTLS(t, b.workerAddr, mine)}
+	s, w := submitter{mustDialTLS(t, b.submitAddr, config)}, worker{mustDialTLS(t, b.workerAddr, config)}
 	w.join(typ)
 	checkServes(t, s, w, typ)
 	expired, err := tls.X509KeyPair(ca.issue(time.Now().Add(-time.Hour)))
@@ -342,7 +342,7 @@ func TestClientCertificateIsRequired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, certs := range map[string][]tls.Certificate{
-		"no certificate": nil, "one of another authority": {foreign.clientCertificate()}, "an expired one": {expired},
+		"no certificate": nil, "one of another authority": {foreignCA.clientCertificate()}, "an expired one": {expired},
 	} {
 		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 			t.Run(name+" "+tls.VersionName(version), func(t *testing.T) {
@@ -395,8 +395,8 @@ func TestCertificateIsReloaded(t *testing.T) {
 
 func TestBadTLSFlagsAreRefused(t *testing.T) {
 	t.Parallel()
-	ca, other := newAuthority(t), newAuthority(t)
-	flags, others := ca.flags(), other.flags()
+	ca, otherCA := newAuthority(t), newAuthority(t)
+	flags, others := ca.flags(), otherCA.flags()
 	for _, c := range []struct {
 		name  string
 		flags []string
@@ -430,10 +430,10 @@ func TestTokensWorkOverTLS(t *testing.T) {
 	s := submitter{mustDialTLS(t, b.submitAddr, conf)}
 	s.hello(`,"token":"tok"`)
 	s.ping()
-	bad := mustDialTLS(t, b.workerAddr, conf)
-	bad.send(`{"action":"ping"}`)
-	bad.wantError("unauthorized")
-	bad.wantEOF()
+	stranger := mustDialTLS(t, b.workerAddr, conf)
+	stranger.send(`{"action":"ping"}`)
+	stranger.wantError("unauthorized")
+	stranger.wantEOF()
 	typ := freshName("plain")
 	w := worker{b.dialWithToken(t, work, "tok")}
 	w.join(typ)
@@ -443,12 +443,12 @@ func TestTokensWorkOverTLS(t *testing.T) {
 	checkRefusesTLS(t, submit, conf)
 	t.Run("the start-up line has what was bound", func(t *testing.T) {
 		b := startTLS(t, append(ca.flags(), "--submit-addr=tcp://127.0.0.1:0", "--worker-addr=tcp://127.0.0.1:0", "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
-		var ready map[string]any
-		if err := json.Unmarshal([]byte(b.Ready), &ready); err != nil {
+		var reply map[string]any
+		if err := json.Unmarshal([]byte(b.Ready), &reply); err != nil {
 			t.Fatal(err)
 		}
 		for _, key := range []string{"submit_also", "worker_also"} {
-			addrs, _ := ready[key].([]any)
+			addrs, _ := reply[key].([]any)
 			if len(addrs) == 0 {
 				t.Errorf("%s is not there: %s", key, b.Ready)
 				continue

@@ -83,11 +83,11 @@ func TestTokensLimitScopesAndTypes(t *testing.T) {
 	}
 	t.Run("nothing behind a refused frame is done", func(t *testing.T) {
 		t.Parallel()
-		bad := b.submitter(t)
-		bad.writeRaw(append(packFrame(`{"action":"submit","id":"sneaky","type":"t","body":1}`),
+		stranger := b.submitter(t)
+		stranger.writeRaw(append(packFrame(`{"action":"submit","id":"sneaky","type":"t","body":1}`),
 			append(packFrame(`{"action":"hello","token":"all-1"}`), packFrame(`{"action":"submit","id":"sneaky","type":"t","body":1,"detach":true}`)...)...))
-		bad.wantError("unauthorized")
-		bad.wantEOF()
+		stranger.wantError("unauthorized")
+		stranger.wantEOF()
 		b.submitterAs(t, "all-1").submit("sneaky", freshName("token"), `1`)
 	})
 	t.Run("scopes", func(t *testing.T) {
@@ -241,9 +241,9 @@ func TestTokensAreReloaded(t *testing.T) {
 		}
 		return err
 	})
-	old := b.submitter(t)
-	old.send(`{"action":"hello","token":"old-1"}`)
-	old.wantError("unauthorized")
+	oldSubmitter := b.submitter(t)
+	oldSubmitter.send(`{"action":"hello","token":"old-1"}`)
+	oldSubmitter.wantError("unauthorized")
 	checkServes(t, s, w, typ) // open connections keep their scopes
 	kept.submitFresh(typ, `1`)
 	changed := b.submitterAs(t, "kept-1")
@@ -258,9 +258,9 @@ func TestTokensAreReloaded(t *testing.T) {
 	b.Signal(syscall.SIGHUP)
 	for range 3 {
 		b.submitterAs(t, "new-1").submitFresh(typ, `1`)
-		bad := b.submitter(t)
-		bad.send(`{"action":"ping"}`)
-		bad.wantError("unauthorized")
+		stranger := b.submitter(t)
+		stranger.send(`{"action":"ping"}`)
+		stranger.wantError("unauthorized")
 	}
 	if !b.Running() {
 		t.Fatal("a bad token file ended the daemon")

@@ -49,11 +49,11 @@ func serveTypes(t tb, s submitter, w worker, types ...string) {
 
 // callHTTP sends an HTTP request, checks the status (want 200 accepts any 2xx), and returns the
 // body.
-func (d *daemon) callHTTP(t tb, method, path, with string, want int) string {
+func (d *daemon) callHTTP(t tb, method, path, reqBody string, want int) string {
 	t.Helper()
-	status, body, err := d.requestWith(method, path, "", with)
+	status, body, err := d.requestWith(method, path, "", reqBody)
 	if err != nil || status != want && !(want == 200 && status/100 == 2) {
-		t.Fatalf("%s %s %.200s: status %d, %v, %.500s; want %d", method, path, with, status, err, body, want)
+		t.Fatalf("%s %s %.200s: status %d, %v, %.500s; want %d", method, path, reqBody, status, err, body, want)
 	}
 	return body
 }
@@ -68,9 +68,9 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("each name is served, and job frames carry it", func(t *testing.T) {
-		one, two, three := freshName("multi"), freshName("multi"), freshName("multi")
-		s, w := b.submitter(t), b.joinWorker(t, one, two, three)
-		serveTypes(t, s, w, three, one, two, two, one)
+		type1, type2, type3 := freshName("multi"), freshName("multi"), freshName("multi")
+		s, w := b.submitter(t), b.joinWorker(t, type1, type2, type3)
+		serveTypes(t, s, w, type3, type1, type2, type2, type1)
 		s.submitFresh(freshName("foreign"), `1`)
 		w.wantQuiet()
 	})
@@ -92,9 +92,9 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		w.wantJob(second)
 	})
 	t.Run("names and patterns mixed, overlapping ones too", func(t *testing.T) {
-		p, other := freshName("mixed"), freshName("mixed-other")
-		s, w := b.submitter(t), b.joinWorker(t, p+"*", p+"-a", p+"-*", other)
-		serveTypes(t, s, w, p+"-a", other, p, p+"-z")
+		p, otherType := freshName("mixed"), freshName("mixed-other")
+		s, w := b.submitter(t), b.joinWorker(t, p+"*", p+"-a", p+"-*", otherType)
+		serveTypes(t, s, w, p+"-a", otherType, p, p+"-z")
 		w.wantQuiet()
 	})
 	t.Run("type is never a pattern", func(t *testing.T) {
@@ -118,11 +118,11 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		for i := range 9 {
 			equal = append(equal, s.submitFresh(types[i%3], `1`))
 		}
-		top := s.submitFreshWith(types[1], `1`, `,"priority":5`)
-		low := s.submitFreshWith(types[0], `1`, `,"priority":-5`)
-		high := s.submitFreshWith(types[2], `1`, `,"priority":9`)
+		topID := s.submitFreshWith(types[1], `1`, `,"priority":5`)
+		lowID := s.submitFreshWith(types[0], `1`, `,"priority":-5`)
+		highID := s.submitFreshWith(types[2], `1`, `,"priority":9`)
 		w := b.joinWorker(t, types...)
-		for _, id := range append(append([]string{high, top}, equal...), low) {
+		for _, id := range append(append([]string{highID, topID}, equal...), lowID) {
 			w.wantJob(id)
 			w.respond(`1`)
 		}
@@ -141,33 +141,33 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		}
 	})
 	t.Run("each join replaces the one before", func(t *testing.T) {
-		one, two, three := freshName("again"), freshName("again"), freshName("again")
-		s, w := b.submitter(t), b.joinWorker(t, one, two)
-		w.joinTypes(jsonList(two, three), "")
-		s.submitFresh(one, `1`)
+		type1, type2, type3 := freshName("again"), freshName("again"), freshName("again")
+		s, w := b.submitter(t), b.joinWorker(t, type1, type2)
+		w.joinTypes(jsonList(type2, type3), "")
+		s.submitFresh(type1, `1`)
 		w.wantQuiet()
-		serveTypes(t, s, w, three, two)
-		w.join(three)
-		s.submitFresh(two, `1`)
+		serveTypes(t, s, w, type3, type2)
+		w.join(type3)
+		s.submitFresh(type2, `1`)
 		w.wantQuiet()
-		serveTypes(t, s, w, three)
+		serveTypes(t, s, w, type3)
 	})
 	t.Run("joining again at work", func(t *testing.T) {
-		one, two := freshName("again"), freshName("again")
-		s, w := b.submitter(t), b.joinWorker(t, one, freshName("again"))
-		id := s.submitFresh(one, `1`)
+		type1, type2 := freshName("again"), freshName("again")
+		s, w := b.submitter(t), b.joinWorker(t, type1, freshName("again"))
+		id := s.submitFresh(type1, `1`)
 		w.wantJob(id)
-		w.joinTypes(jsonList(two+"*"), "")
+		w.joinTypes(jsonList(type2+"*"), "")
 		w.wantQuiet()
 		w.respond(`2`)
 		s.wantResult(id, `2`)
-		serveTypes(t, s, w, two+"-x")
+		serveTypes(t, s, w, type2+"-x")
 	})
 	t.Run("prefetch over several types", func(t *testing.T) {
-		one, two := freshName("fetch"), freshName("fetch")
+		type1, type2 := freshName("fetch"), freshName("fetch")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(jsonList(one, two), `,"prefetch":3`)
-		ids := []string{s.submitFresh(one, `1`), s.submitFresh(two, `1`), s.submitFresh(one, `1`), s.submitFresh(two, `1`)}
+		w.joinTypes(jsonList(type1, type2), `,"prefetch":3`)
+		ids := []string{s.submitFresh(type1, `1`), s.submitFresh(type2, `1`), s.submitFresh(type1, `1`), s.submitFresh(type2, `1`)}
 		for _, id := range ids[:3] {
 			w.wantJob(id)
 		}
@@ -179,23 +179,23 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		}
 	})
 	t.Run("cancel notices", func(t *testing.T) {
-		one := freshName("notice")
+		typ := freshName("notice")
 		s, w := b.submitter(t), b.worker(t)
-		w.joinTypes(jsonList(one, freshName("notice")), `,"cancel":true`)
-		id := s.submitFresh(one, `1`)
+		w.joinTypes(jsonList(typ, freshName("notice")), `,"cancel":true`)
+		id := s.submitFresh(typ, `1`)
 		w.wantJob(id)
 		s.cancel(id)
 		w.wantNotice(id)
 		w.respond(`1`)
 	})
 	t.Run("leave leaves them all", func(t *testing.T) {
-		p, one := freshName("leave"), freshName("leave")
-		s, w := b.submitter(t), b.joinWorker(t, p+"*", one)
+		p, typ := freshName("leave"), freshName("leave")
+		s, w := b.submitter(t), b.joinWorker(t, p+"*", typ)
 		w.leave()
 		s.submitFresh(p+"x", `1`)
-		s.submitFresh(one, `1`)
+		s.submitFresh(typ, `1`)
 		w.wantQuiet()
-		w.joinTypes(jsonList(one), "")
+		w.joinTypes(jsonList(typ), "")
 		w.nextJob()
 	})
 	t.Run("a lost worker's job goes to one with another set", func(t *testing.T) {
@@ -208,13 +208,13 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		successor.wantJob(id)
 	})
 	t.Run("workers with room take turns, whatever their sets", func(t *testing.T) {
-		one, two := freshName("turn"), freshName("turn")
+		type1, type2 := freshName("turn"), freshName("turn")
 		s := b.submitter(t)
-		workers := []worker{b.joinWorker(t, one, two), b.joinWorker(t, one+"*", one), b.servingWorker(t, one)}
+		workers := []worker{b.joinWorker(t, type1, type2), b.joinWorker(t, type1+"*", type1), b.servingWorker(t, type1)}
 		for range 2 {
 			ids := map[string]bool{}
 			for range 3 {
-				ids[s.submitFresh(one, `1`)] = true
+				ids[s.submitFresh(type1, `1`)] = true
 			}
 			for _, w := range workers { // each worker has exactly one job
 				if id, _ := w.nextJob(); !ids[id] {
@@ -240,10 +240,10 @@ func TestWorkerServesSeveralTypes(t *testing.T) {
 		s.submitFresh(p+"-1000", `1`)
 		w.wantQuiet()
 		// a name that is listed twice counts once
-		again := b.joinWorker(t, append(names, names[:7]...)...)
-		again.wantQuiet()
-		again.send(`{"action":"join","types":%s}`, jsonList(append(names, p+"-one-too-many")...))
-		checkReason(t, again.wantError("invalid_value"), "types", "1001", "1000")
+		secondWorker := b.joinWorker(t, append(names, names[:7]...)...)
+		secondWorker.wantQuiet()
+		secondWorker.send(`{"action":"join","types":%s}`, jsonList(append(names, p+"-one-too-many")...))
+		checkReason(t, secondWorker.wantError("invalid_value"), "types", "1001", "1000")
 	})
 	t.Run("hello says how many", func(t *testing.T) {
 		if got := helloLimits(t, b)["max_types"]; got != 1000 {
@@ -450,16 +450,16 @@ func TestTypeLimitsHoldBackOnlyTheirJobs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("pause", func(t *testing.T) {
-		one, two := freshName("paused"), freshName("open")
-		s, w := b.submitter(t), b.joinWorker(t, one, two)
-		b.callHTTP(t, "POST", "/v1/types/"+one+"/pause", "{}", 200)
-		held := s.submitFreshWith(one, `1`, `,"priority":9`)
-		id := s.submitFresh(two, `1`)
+		pausedType, openType := freshName("paused"), freshName("open")
+		s, w := b.submitter(t), b.joinWorker(t, pausedType, openType)
+		b.callHTTP(t, "POST", "/v1/types/"+pausedType+"/pause", "{}", 200)
+		heldID := s.submitFreshWith(pausedType, `1`, `,"priority":9`)
+		id := s.submitFresh(openType, `1`)
 		w.wantJob(id)
 		w.respond(`1`)
 		w.wantQuiet()
-		b.callHTTP(t, "POST", "/v1/types/"+one+"/resume", "{}", 200)
-		w.wantJob(held)
+		b.callHTTP(t, "POST", "/v1/types/"+pausedType+"/resume", "{}", 200)
+		w.wantJob(heldID)
 	})
 	t.Run("concurrency", func(t *testing.T) {
 		one, two := freshName("narrow"), freshName("open")
@@ -482,10 +482,10 @@ func TestTypeLimitsHoldBackOnlyTheirJobs(t *testing.T) {
 		w.joinTypes(jsonList(one, two), `,"prefetch":10`)
 		first, second := s.submitFresh(one, `1`), s.submitFresh(one, `1`)
 		s.submitFresh(one, `1`)
-		last := s.submitFresh(two, `1`)
+		lastID := s.submitFresh(two, `1`)
 		w.wantJob(first)
 		w.wantJob(second)
-		w.wantJob(last)
+		w.wantJob(lastID)
 		w.wantQuiet()
 	})
 }
@@ -496,7 +496,7 @@ func TestTokensLimitTypesOfJoins(t *testing.T) {
 	s := b.submitterAs(t, "all-1")
 	for _, c := range []struct {
 		name, types string
-		served      []string
+		servedTypes []string
 		not         []string
 	}{
 		{"a name of ours beside another", `["img-a","other"]`, []string{"img-a"}, []string{"other"}},
@@ -513,7 +513,7 @@ func TestTokensLimitTypesOfJoins(t *testing.T) {
 				s.submitFresh(typ, `1`)
 			}
 			w.wantQuiet()
-			serveTypes(t, s, w, c.served...)
+			serveTypes(t, s, w, c.servedTypes...)
 			w.leave()
 		})
 	}

@@ -54,10 +54,10 @@ func TestUnixSocketsAreServed(t *testing.T) {
 		s.wantResult(id, `2`)
 	})
 	t.Run("errors and the end", func(t *testing.T) {
-		bad := b.submitter(t)
-		bad.writeRaw(announceFrame(0x7fffffff))
-		bad.wantError("size_error")
-		bad.wantEOF()
+		stranger := b.submitter(t)
+		stranger.writeRaw(announceFrame(0x7fffffff))
+		stranger.wantError("size_error")
+		stranger.wantEOF()
 	})
 	t.Run("a socket in use is not taken", func(t *testing.T) {
 		text := refusedWith(t, 0, daemonSpec{flags: []string{"--submit-addr=unix:" + sub}})

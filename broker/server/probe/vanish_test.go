@@ -35,48 +35,48 @@ func TestJobsOfLostSubmitterEnd(t *testing.T) {
 			for _, id := range ids {
 				b.submitWhenFree(t, id, freshName("new")).close()
 			}
-			kept := other.submitFresh(typ, `"kept"`)
+			keptIDs := other.submitFresh(typ, `"kept"`)
 			w := b.servingWorker(t, typ)
-			w.wantJob(kept)
+			w.wantJob(keptIDs)
 			w.respond(`1`)
-			other.wantResult(kept, `1`)
+			other.wantResult(keptIDs, `1`)
 			w.wantQuiet()
 		})
 		t.Run("running job finishes: "+d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := freshName("gone")
 			s, w := b.submitter(t), b.servingWorker(t, typ)
-			running := s.submitFresh(typ, `0`)
-			w.wantJob(running)
-			queued := s.submitFresh(typ, `0`)
+			runningID := s.submitFresh(typ, `0`)
+			w.wantJob(runningID)
+			queuedID := s.submitFresh(typ, `0`)
 			d.end(s.conn)
-			b.submitWhenFree(t, queued, freshName("new")) // now the broker knows of the loss
+			b.submitWhenFree(t, queuedID, freshName("new")) // now the broker knows of the loss
 			other := b.submitter(t)
-			other.sendSubmit(running, typ, `0`, "")
-			other.wantErrorFor("id_exists", running) // the worker still holds it
+			other.sendSubmit(runningID, typ, `0`, "")
+			other.wantErrorFor("id_exists", runningID) // the worker still holds it
 			w.wantQuiet()
 			w.respond(`"for nobody"`)
-			other.submit(running, typ, `"mine"`) // the id is free at once
-			if id, body := w.nextJob(); id != running || body != `"mine"` {
+			other.submit(runningID, typ, `"mine"`) // the id is free at once
+			if id, body := w.nextJob(); id != runningID || body != `"mine"` {
 				t.Fatalf("job %q %s", id, body)
 			}
 			w.respond(`"for other"`)
-			other.wantResult(running, `"for other"`)
+			other.wantResult(runningID, `"for other"`)
 			other.wantQuiet()
 		})
 		t.Run("then its worker is lost: "+d.name, func(t *testing.T) {
 			t.Parallel()
 			typ := freshName("gone")
 			s, w, successor := b.submitter(t), b.servingWorker(t, typ), b.servingWorker(t, typ)
-			running := s.submitFresh(typ, `0`)
-			w.wantJob(running)
-			queued := s.submitFresh(freshName("elsewhere"), `0`)
+			runningID := s.submitFresh(typ, `0`)
+			w.wantJob(runningID)
+			queuedID := s.submitFresh(freshName("elsewhere"), `0`)
 			d.end(s.conn)
-			b.submitWhenFree(t, queued, freshName("new"))
+			b.submitWhenFree(t, queuedID, freshName("new"))
 			w.close()
 			// the job is dropped and not retried: its id becomes free, and the other worker
 			// gets no frame
-			b.submitWhenFree(t, running, freshName("new"))
+			b.submitWhenFree(t, runningID, freshName("new"))
 			successor.wantQuiet()
 		})
 	}
@@ -98,9 +98,9 @@ func TestJobsOfLostSubmitterEnd(t *testing.T) {
 		w, s, other := b.servingWorker(t, one), b.submitter(t), b.submitter(t)
 		id := s.submitFresh(one, `0`)
 		w.wantJob(id)
-		queued := s.submitFresh(one, `0`)
+		queuedID := s.submitFresh(one, `0`)
 		s.close()
-		b.submitWhenFree(t, queued, freshName("new"))
+		b.submitWhenFree(t, queuedID, freshName("new"))
 		next := other.submitFresh(two, `0`)
 		w.join(two)
 		w.wantQuiet()
@@ -110,15 +110,15 @@ func TestJobsOfLostSubmitterEnd(t *testing.T) {
 	t.Run("others' jobs stay", func(t *testing.T) {
 		typ := freshName("gone")
 		s1, s2 := b.submitter(t), b.submitter(t)
-		var gone, kept []string
+		var lostIDs, keptIDs []string
 		for range 50 {
-			gone = append(gone, s1.submitFresh(typ, `0`))
-			kept = append(kept, s2.submitFresh(typ, `0`))
+			lostIDs = append(lostIDs, s1.submitFresh(typ, `0`))
+			keptIDs = append(keptIDs, s2.submitFresh(typ, `0`))
 		}
 		s1.close()
-		b.submitWhenFree(t, gone[49], freshName("new"))
-		if got := drainOrder(t, b, typ, 50); fmt.Sprint(got) != fmt.Sprint(kept) {
-			t.Fatalf("order %v, want %v", got, kept)
+		b.submitWhenFree(t, lostIDs[49], freshName("new"))
+		if got := drainOrder(t, b, typ, 50); fmt.Sprint(got) != fmt.Sprint(keptIDs) {
+			t.Fatalf("order %v, want %v", got, keptIDs)
 		}
 	})
 	t.Run("before its first frame", func(t *testing.T) {
@@ -170,18 +170,18 @@ func TestLargeSubmitterLossFreesIDs(t *testing.T) {
 	if err := <-acks; err != nil {
 		t.Fatal(err)
 	}
-	other := freshName("bystander")
-	s2, w2 := b.submitter(t), b.servingWorker(t, other)
+	otherType := freshName("bystander")
+	s2, w2 := b.submitter(t), b.servingWorker(t, otherType)
 	s.close()
-	worst := time.Duration(0)
+	maxDelay := time.Duration(0)
 	for range 200 {
 		begin := time.Now()
-		checkServes(t, s2, w2, other)
-		worst = max(worst, time.Since(begin))
+		checkServes(t, s2, w2, otherType)
+		maxDelay = max(maxDelay, time.Since(begin))
 	}
-	t.Logf("slowest bystander round while %d jobs were cleared: %s", jobs, worst)
-	if worst > stallTime {
-		t.Errorf("a bystander waited %s", worst)
+	t.Logf("slowest bystander round while %d jobs were cleared: %s", jobs, maxDelay)
+	if maxDelay > stallTime {
+		t.Errorf("a bystander waited %s", maxDelay)
 	}
 	for _, i := range []int{0, 1, jobs / 2, jobs - 1} {
 		b.submitWhenFree(t, fmt.Sprintf("heap-%d", i), freshName("new"))

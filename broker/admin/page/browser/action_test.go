@@ -22,20 +22,20 @@ func TestTypeActions(t *testing.T) {
 	b := w.openPage("#/type/report")
 	b.Ignore("400 (Bad Request)") // of invalid limits
 	b.Ignore("404 (Not Found)")   // for the forgotten type
-	is := func(key string, want any) {
+	awaitField := func(key string, want any) {
 		t.Helper()
 		w.waitUntil("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
 	}
 	b.ClickButton("Pause")
 	b.WaitForText("report is paused", "Resume")
-	is("paused", true)
+	awaitField("paused", true)
 	b.ClickButton("Undo")
 	b.WaitForText("Undone.", "Pause")
-	is("paused", false)
+	awaitField("paused", false)
 	b.ClickButton("Pause")
 	b.ClickButton("Resume")
 	b.WaitForText("report is resumed.")
-	is("paused", false)
+	awaitField("paused", false)
 
 	b.ClickButton("Limits")
 	b.CheckAccessible("the dialog of limits")
@@ -43,14 +43,14 @@ func TestTypeActions(t *testing.T) {
 	b.Fill("rate", "2.5")
 	b.ClickButton("Set")
 	b.WaitForText("The limits of report are set.", "≤ 7 at a time", "≤ 2.5/s")
-	is("limits", map[string]any{"burst": 0, "concurrency": 7, "rate": 2.5})
+	awaitField("limits", map[string]any{"burst": 0, "concurrency": 7, "rate": 2.5})
 	b.ClickButton("Undo")
 	b.WaitForNoText("≤ 7 at a time")
-	is("limits", map[string]any{"burst": 0, "concurrency": 0, "rate": 0})
+	awaitField("limits", map[string]any{"burst": 0, "concurrency": 0, "rate": 0})
 
 	b.ClickButton("Take turns")
 	b.WaitForText("take turns now.")
-	is("fair", true)
+	awaitField("fair", true)
 
 	b.ClickButton("Limits")
 	b.Fill("burst", "3") // invalid without a rate
@@ -65,11 +65,11 @@ func TestTypeActions(t *testing.T) {
 	b.ClickButton("Cancel all that match")
 	b.WaitForText("Cancel 10 jobs of report?")
 	b.ClickButton("Leave it")
-	is("queued", 40)
+	awaitField("queued", 40)
 	b.ClickButton("Cancel all that match")
 	b.ClickButton("Cancel 10 jobs")
 	b.WaitForText("10 jobs of report cancelled; 0 matching remain.", "No job matches.")
-	is("queued", 30)
+	awaitField("queued", 30)
 
 	w.submit(gloom.Job{Type: "mial"})
 	b.GoTo("#/type/mial")
@@ -113,7 +113,7 @@ func TestJobActions(t *testing.T) {
 // TestDeadActions retries and discards failed jobs.
 func TestDeadActions(t *testing.T) {
 	w := startBusyBroker(t)
-	dead := func(n int) {
+	awaitDead := func(n int) {
 		t.Helper()
 		w.waitUntil("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == float64(n) })
 	}
@@ -132,27 +132,27 @@ func TestDeadActions(t *testing.T) {
 	w.callAPI("POST", "/v1/types/invoice/pause", "{}")
 	b.ClickButton("Retry")
 	b.WaitForText("invoice-2 was retried.")
-	dead(2)
+	awaitDead(2)
 	b.WaitUntil(`![...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('invoice-2'))`) // its row is gone
 	b.ClickButton("Discard")
 	b.WaitForText("Discard invoice-1?")
 	b.ClickButton("Discard it")
 	b.WaitForText("invoice-1 is discarded.")
-	dead(1)
+	awaitDead(1)
 	b.ClickButton("Discard all that match")
 	b.WaitForText("Discard 1 dead letter of invoice?")
 	b.ClickButton("Leave it")
-	dead(1)
+	awaitDead(1)
 	b.GoTo("#/dead")
 	b.ClickButton("Retry all")
 	b.WaitForText("Retry 1 dead letter of invoice?")
 	w.submit(gloom.Job{Type: "invoice", ID: "invoice-late"})
 	w.callAPI("POST", "/v1/types/invoice/resume", "{}")
-	dead(3) // two more than the dialog said: invoice-late, and the job that was retried
+	awaitDead(3) // two more than the dialog said: invoice-late, and the job that was retried
 	w.callAPI("POST", "/v1/types/invoice/pause", "{}")
 	b.ClickButton("Retry 1 dead letter")
 	b.WaitForText("1 dead letter retried, 2 left.")
-	dead(2)
+	awaitDead(2)
 	b.CheckPolicy()
 }
 
@@ -333,9 +333,9 @@ func TestEndedJobShowsNoBodyAsAnswer(t *testing.T) {
 // groups are links to their jobs.
 func TestLongBodyIsShownOnRequest(t *testing.T) {
 	w := start(t, nil)
-	long := strings.Repeat("x", 20<<10)
+	longBody := strings.Repeat("x", 20<<10)
 	w.submit(gloom.Job{Type: "mail", ID: "short", Groups: []string{"acme", "a/b"}, Body: json.RawMessage(`"at once"`)},
-		gloom.Job{Type: "mail", ID: "long", Body: json.RawMessage(`"` + long + `"`)})
+		gloom.Job{Type: "mail", ID: "long", Body: json.RawMessage(`"` + longBody + `"`)})
 	b := w.openPage("#/job/short")
 	b.WaitForText("at once", "acme, a/b")
 	pagetest.Eval[any](b, `[...document.querySelectorAll('.facts a')].find(a => a.innerText === 'a/b').click()`)
@@ -343,7 +343,7 @@ func TestLongBodyIsShownOnRequest(t *testing.T) {
 	b.WaitForText("short")
 	b.GoTo("#/job/long")
 	b.ClickButton("Show the body")
-	b.WaitForText(long)
+	b.WaitForText(longBody)
 	b.CheckPolicy()
 }
 

@@ -16,8 +16,8 @@ func TestDotNamesAreShown(t *testing.T) {
 	w := start(t, nil)
 	w.startWorker("mail", failingHandler)
 	w.submit(gloom.Job{Type: "mail", ID: "."}, gloom.Job{Type: "mail", ID: ".."}, gloom.Job{Type: "mail", ID: "other"})
-	dead := func(v map[string]any) bool { return v["dead"] == 3. }
-	w.waitUntil("/v1/types/mail", dead)
+	hasThreeDead := func(v map[string]any) bool { return v["dead"] == 3. }
+	w.waitUntil("/v1/types/mail", hasThreeDead)
 	b := w.openPage("#/dead/mail?id=.")
 	b.Ignore("404 (Not Found)") // for the job that has ended
 	b.WaitForText("no such address")
@@ -135,9 +135,9 @@ func TestInvisibleNamesCanBeClicked(t *testing.T) {
 		b.GoTo(route)
 		b.WaitUntil(`document.querySelectorAll('main table a.name').length >= $0`, len(names))
 		texts := pagetest.Eval[[]string](b, `return [...document.querySelectorAll('main a.name')].map(a => a.textContent)`)
-		for name, shown := range names {
-			if !slices.Contains(texts, shown) {
-				t.Errorf("%s: %q is not shown as %s: %q", route, name, shown, texts)
+		for name, shownName := range names {
+			if !slices.Contains(texts, shownName) {
+				t.Errorf("%s: %q is not shown as %s: %q", route, name, shownName, texts)
 			}
 		}
 		b.CheckAccessible("invisible " + route)

@@ -61,22 +61,22 @@ func jobsOfOwnTypes(n int) (jobs []gloom.Job) {
 
 // TestOnlyVisibleTypesAreDrawn: only the visible ones of ten thousand types are drawn.
 func TestOnlyVisibleTypesAreDrawn(t *testing.T) {
-	limit, shown := 10_000, "10,000 types"
+	limit, countText := 10_000, "10,000 types"
 	if testing.Short() {
-		limit, shown = 2_000, "2,000 types"
+		limit, countText = 2_000, "2,000 types"
 	}
 	w := start(t, nil)
 	jobs := jobsOfOwnTypes(limit)
 	last := jobs[limit-1].Type
 	w.submit(jobs...)
 	b := w.openPage("#/types?sort=type")
-	b.WaitForText(shown, "type-00000")
+	b.WaitForText(countText, "type-00000")
 	rows := func() int { return pagetest.Eval[int](b, `return document.querySelectorAll('tbody tr').length`) }
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
 	}
 	// While the table is scrolled from end to end, no frame takes a long time.
-	worst := pagetest.Eval[float64](b, `
+	maxTime := pagetest.Eval[float64](b, `
 		const box = document.querySelector('.long');
 		let last = performance.now(), worst = 0;
 		for (let i = 0; i <= 60; i++) {
@@ -87,7 +87,7 @@ func TestOnlyVisibleTypesAreDrawn(t *testing.T) {
 			last = now;
 		}
 		return worst`)
-	t.Logf("the slowest of 60 frames took %.0f ms", worst)
+	t.Logf("the slowest of 60 frames took %.0f ms", maxTime)
 	b.WaitForText(last)
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
@@ -165,11 +165,11 @@ func TestHiddenTabHasNoGap(t *testing.T) {
 		};`)
 	b.Visit(w.url + "/#/")
 	b.WaitForText("1 waiting")
-	const known = `(await import('/live.js')).series.of.queued`
+	const queuedPoints = `(await import('/live.js')).series.of.queued`
 	b.WaitUntil(`(await import('/live.js')).series.t.length > 1`)
 	pagetest.Eval[any](b, `sleep(40_000)`)
 	b.WaitUntil(`(s => s.t.at(-1) - s.t[0] > 40 && s.t.at(-1) - s.t.at(-2) < 3)((await import('/live.js')).series)`)
-	if gaps := pagetest.Eval[[]any](b, `const q = `+known+`; return q.slice(q.findIndex(v => v !== null)).filter(v => v === null)`); len(gaps) > 0 {
+	if gaps := pagetest.Eval[[]any](b, `const q = `+queuedPoints+`; return q.slice(q.findIndex(v => v !== null)).filter(v => v === null)`); len(gaps) > 0 {
 		t.Errorf("%d moments are not known", len(gaps))
 	}
 	b.CheckPolicy()

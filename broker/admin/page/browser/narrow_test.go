@@ -16,17 +16,17 @@ import (
 // types is not a link.
 func TestPageOnTelephone(t *testing.T) {
 	w := start(t, nil)
-	hang, reason := make(chan struct{}), strings.Repeat("dial-tcp-", 8)
-	t.Cleanup(func() { close(hang) })
-	hangs := gloom.Worker{Types: []string{"etl-*"}, Options: []gloom.Option{gloom.Addrs(w.srv.WorkerAddr().String()), gloom.ClientName("hangs")},
-		Handler: func(context.Context, *gloom.Job) (any, error) { <-hang; return nil, nil }}
-	if err := hangs.Start(w.ctx); err != nil {
+	release, reason := make(chan struct{}), strings.Repeat("dial-tcp-", 8)
+	t.Cleanup(func() { close(release) })
+	hangingWorker := gloom.Worker{Types: []string{"etl-*"}, Options: []gloom.Option{gloom.Addrs(w.srv.WorkerAddr().String()), gloom.ClientName("hangs")},
+		Handler: func(context.Context, *gloom.Job) (any, error) { <-release; return nil, nil }}
+	if err := hangingWorker.Start(w.ctx); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, end := context.WithCancel(context.Background())
 		end()
-		_ = hangs.Stop(ctx)
+		_ = hangingWorker.Stop(ctx)
 	})
 	w.startWorker("mail", func(_ context.Context, j *gloom.Job) (any, error) {
 		if j.ID == "mail-1" {

@@ -38,17 +38,17 @@ func placeGate(w *world) *gate {
 	w.url = "http://" + l.Addr().String()
 	go func() {
 		for {
-			in, err := l.Accept()
+			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
 			out, err := net.Dial("tcp", host.Host)
 			if err != nil {
-				_ = in.Close()
+				_ = conn.Close()
 				continue
 			}
-			go g.forward(in, out)
-			go g.forward(out, in)
+			go g.forward(conn, out)
+			go g.forward(out, conn)
 		}
 	}()
 	return g

@@ -124,16 +124,16 @@ func TestEveryViewByKeyboard(t *testing.T) {
 	// The focus is visible wherever the Tab key moves it.
 	b.GoTo("#/type/report")
 	b.WaitForText("report-00")
-	seen := map[string]bool{}
+	focused := map[string]bool{}
 	for range 25 {
 		b.SendKeys("\t")
 		x := pagetest.Eval[[]string](b, `const e = document.activeElement, s = getComputedStyle(e); return [e.innerText || e.name || e.className, s.outlineStyle]`)
-		if seen[x[0]] = true; x[1] == "none" {
+		if focused[x[0]] = true; x[1] == "none" {
 			t.Errorf("%q has the focus and does not show it", x[0])
 		}
 	}
-	if !seen["Pause"] || !seen["queued"] {
-		t.Errorf("the tabulator came by %v", seen)
+	if !focused["Pause"] || !focused["queued"] {
+		t.Errorf("the tabulator came by %v", focused)
 	}
 	b.CheckPolicy()
 }
@@ -144,14 +144,14 @@ func TestSearchListsMatches(t *testing.T) {
 	w := startBusyBroker(t)
 	b := w.openPage("")
 	b.WaitForText("Types with most to do")
-	listed := func(want ...string) {
+	wantMatches := func(want ...string) {
 		t.Helper()
 		b.WaitUntil(`[...document.querySelectorAll('#hits [role=option]')].map(e => e.innerText.trim()).join() === $0`, strings.Join(want, ","))
 	}
 	b.SendKeys("/")
 	b.WaitUntil(`document.activeElement.id === 'find'`)
 	b.SendKeys("pictu")
-	listed("picture-1 running", "picture-2 queued")
+	wantMatches("picture-1 running", "picture-2 queued")
 	b.CheckAccessible("what was found")
 	b.SetTheme("dark")
 	b.SendKeys(kb.ArrowDown)
@@ -163,12 +163,12 @@ func TestSearchListsMatches(t *testing.T) {
 	b.WaitUntil(`location.hash === '#/job/picture-2' && !document.querySelector('#hits li')`)
 	b.SendKeys("/")
 	b.SendKeys("inv")
-	listed("invoice type")
+	wantMatches("invoice type")
 	pagetest.Eval[any](b, `document.querySelector('#hits li').dispatchEvent(new MouseEvent('mousedown', { bubbles: true, cancelable: true }))`)
 	b.WaitUntil(`location.hash === '#/type/invoice'`)
 	b.SendKeys("/")
 	b.SendKeys("zzzz")
-	listed()
+	wantMatches()
 	b.SendKeys("\x1b")
 	b.WaitUntil(`document.activeElement.id !== 'find'`)
 	b.CheckPolicy()

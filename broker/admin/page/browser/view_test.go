@@ -186,10 +186,10 @@ func TestTimeAxisEndsAtPresent(t *testing.T) {
 		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { /^\d\d:\d\d$/.test(text) && labels.push(text); fill.call(this, text, ...at); }`)
 	b.Visit(w.url + "/#/type/mail")
 	b.WaitUntil(`labels.length > 0`)
-	late := pagetest.Eval[[]string](b, `const min = t => +t.slice(0, 2) * 60 + +t.slice(3), now = new Date();
+	lateTimes := pagetest.Eval[[]string](b, `const min = t => +t.slice(0, 2) * 60 + +t.slice(3), now = new Date();
 		return labels.filter(t => (min(t) - now.getHours() * 60 - now.getMinutes() + 1440) % 1440 > 0 && (now.getHours() * 60 + now.getMinutes() - min(t) + 1440) % 1440 > 6)`)
-	if len(late) > 0 {
-		t.Errorf("a plot of five minutes has the times %v", late)
+	if len(lateTimes) > 0 {
+		t.Errorf("a plot of five minutes has the times %v", lateTimes)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestPicturesOfReadme(t *testing.T) {
 		t.Log("no -shots: no pictures are kept")
 	}
 	w := start(t, nil)
-	slow := func(d time.Duration) gloom.Handler {
+	slowHandler := func(d time.Duration) gloom.Handler {
 		return func(ctx context.Context, j *gloom.Job) (any, error) {
 			select {
 			case <-ctx.Done():
@@ -209,9 +209,9 @@ func TestPicturesOfReadme(t *testing.T) {
 		}
 	}
 	for range 4 {
-		w.startWorker("thumbnail", slow(40*time.Millisecond))
+		w.startWorker("thumbnail", slowHandler(40*time.Millisecond))
 	}
-	w.startWorker("mail", slow(15*time.Millisecond))
+	w.startWorker("mail", slowHandler(15*time.Millisecond))
 	w.startWorker("invoice", failingHandler)
 	var jobs []gloom.Job
 	for i := range 25 {

@@ -83,7 +83,7 @@ func (w *world) submit(jobs ...gloom.Job) {
 		w.t.Fatal(err)
 	}
 	defer s.Close()
-	var taken []*gloom.Pending
+	var pendings []*gloom.Pending
 	for _, j := range jobs {
 		if j.Body == nil {
 			j.Body = json.RawMessage(`{"to":"a@example.org"}`)
@@ -93,9 +93,9 @@ func (w *world) submit(jobs ...gloom.Job) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		taken = append(taken, p)
+		pendings = append(pendings, p)
 	}
-	for _, p := range taken {
+	for _, p := range pendings {
 		if _, err := p.Result(w.ctx); err != nil {
 			w.t.Fatal(err)
 		}
@@ -147,11 +147,11 @@ func (w *world) callAPI(method, path, body string) map[string]any {
 }
 
 // waitUntil waits until a condition of an answer is true.
-func (w *world) waitUntil(path string, is func(map[string]any) bool) {
+func (w *world) waitUntil(path string, isReached func(map[string]any) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		v := w.callAPI("GET", path, "")
-		if is(v) {
+		if isReached(v) {
 			return
 		}
 		if time.Now().After(end) {

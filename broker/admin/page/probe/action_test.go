@@ -13,13 +13,13 @@ import (
 
 // confirm makes the person click on a button that must ask before it acts, and read the question.
 // The first time the person leaves the dialog with Escape, and nothing may have happened.
-func (p *person) confirm(button, question, answer string, undone func() bool) {
+func (p *person) confirm(button, question, answer string, isUndone func() bool) {
 	p.t.Helper()
 	p.clickOn("button", button)
 	p.await("dialog", question)
 	p.pressKeys("\x1b")
 	p.waitUntil("no dialog", func() bool { return len(p.find("dialog", "")) == 0 })
-	if !undone() {
+	if !isUndone() {
 		p.t.Fatalf("%s was done though it was left", button)
 	}
 	p.clickOn("button", button)
@@ -39,7 +39,7 @@ func TestPauseAndLimits(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	paused := func(want bool) {
+	wantPaused := func(want bool) {
 		t.Helper()
 		b.waitUntil("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
 	}
@@ -47,9 +47,9 @@ func TestPauseAndLimits(t *testing.T) {
 	p.goTo(b.url("#/type/mail"))
 	p.clickOn("button", "^Pause$")
 	p.awaitText("mail is paused")
-	paused(true)
+	wantPaused(true)
 	p.clickOn("button", "^Undo$")
-	paused(false)
+	wantPaused(false)
 	p.await("button", "^Pause$")
 
 	p.clickOn("button", "^Limits$")
@@ -137,7 +137,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 	b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 8 })
 	stop()
-	dead := func() int { return b.count("/v1/dead/broken") }
+	countDead := func() int { return b.count("/v1/dead/broken") }
 	p := newPerson(t)
 	p.goTo(b.url("#/dead/broken"))
 	p.clickOn("link", "^d-5$")
@@ -153,15 +153,15 @@ func TestDeadLetters(t *testing.T) {
 	p.typeInto("textbox", "Part of the id", "")
 	p.typeInto("textbox", "reason", "of d-2")
 	p.waitUntil("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.confirm("^Discard$", "d-2", "Discard", func() bool { return dead() == 7 })
-	p.waitUntil("six dead letters", func() bool { return dead() == 6 })
+	p.confirm("^Discard$", "d-2", "Discard", func() bool { return countDead() == 7 })
+	p.waitUntil("six dead letters", func() bool { return countDead() == 6 })
 	p.typeInto("textbox", "reason", "of d-3")
 	p.waitUntil("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
-	p.confirm("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
-	p.waitUntil("five dead letters", func() bool { return dead() == 5 })
+	p.confirm("Discard all that match", "Discard 1 dead letter", "^Discard 1", func() bool { return countDead() == 6 })
+	p.waitUntil("five dead letters", func() bool { return countDead() == 5 })
 	p.goTo(b.url("#/dead"))
-	p.confirm("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })
-	p.waitUntil("no dead letter", func() bool { return dead() == 0 })
+	p.confirm("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return countDead() == 5 })
+	p.waitUntil("no dead letter", func() bool { return countDead() == 0 })
 	b.waitUntil("/v1/types/broken", func(v map[string]any) bool { return number(v, "queued") == 6 })
 	p.awaitNoText(`\bbroken\s+5`)
 }

@@ -88,15 +88,15 @@ func (b *broker) submitAcked(jobs ...gloom.Job) {
 	}
 	s := b.jobs
 	ctx := b.ctx()
-	var taken []*gloom.Pending
+	var pendings []*gloom.Pending
 	for _, j := range jobs {
 		p, err := s.Submit(ctx, j)
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		taken = append(taken, p)
+		pendings = append(pendings, p)
 	}
-	for _, p := range taken {
+	for _, p := range pendings {
 		if err := p.Ack(ctx); err != nil {
 			b.t.Fatal(err)
 		}
@@ -181,11 +181,11 @@ func (b *broker) mustRequest(method, path, body string) map[string]any {
 }
 
 // waitUntil waits until an answer of /v1 meets a condition.
-func (b *broker) waitUntil(path string, is func(map[string]any) bool) {
+func (b *broker) waitUntil(path string, isReached func(map[string]any) bool) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) {
 		status, answer := b.callAPI("GET", path, "")
-		if status == 200 && is(answer) {
+		if status == 200 && isReached(answer) {
 			return
 		}
 		if time.Now().After(end) {

@@ -24,22 +24,22 @@ func newCable(t *testing.T, to string) *cable {
 	c := &cable{addr: l.Addr().String()}
 	go func() {
 		for {
-			near, err := l.Accept()
+			nearEnd, err := l.Accept()
 			if err != nil {
 				return
 			}
-			far, err := net.Dial("tcp", to)
+			farEnd, err := net.Dial("tcp", to)
 			if err != nil {
-				_ = near.Close()
+				_ = nearEnd.Close()
 				continue
 			}
 			go func() {
-				defer far.Close()
-				_, _ = io.Copy(far, near)
+				defer farEnd.Close()
+				_, _ = io.Copy(farEnd, nearEnd)
 			}()
 			go func() {
-				defer near.Close()
-				_, _ = io.Copy(io.MultiWriter(near, c), far)
+				defer nearEnd.Close()
+				_, _ = io.Copy(io.MultiWriter(nearEnd, c), farEnd)
 			}()
 		}
 	}()

@@ -244,19 +244,19 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 			}
 			p.await("heading", healthyPattern)
 			s.stage(b)
-			staged := time.Now()
-			is := regexp.MustCompile("(?is)" + s.wantText)
+			stagedAt := time.Now()
+			wantPattern := regexp.MustCompile("(?is)" + s.wantText)
 			var found finding
 			p.waitUntil("a finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
-					if is.MatchString(f.text) && strings.Contains(f.text, s.subject) || s.subject == "broker" && is.MatchString(f.text) {
+					if wantPattern.MatchString(f.text) && strings.Contains(f.text, s.subject) || s.subject == "broker" && wantPattern.MatchString(f.text) {
 						found = f
 						return true
 					}
 				}
 				return false
 			})
-			t.Logf("after %s: %s", time.Since(staged).Round(10*time.Millisecond), found.text)
+			t.Logf("after %s: %s", time.Since(stagedAt).Round(10*time.Millisecond), found.text)
 			if found.advice == "" {
 				t.Errorf("it does not say what to do: %q", found.text)
 			}
@@ -267,7 +267,7 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 			resolved := time.Now()
 			p.waitUntil("no finding of "+s.subject+" that fits "+s.wantText, func() bool {
 				for _, f := range p.findings() {
-					if is.MatchString(f.text) && strings.Contains(f.text, s.subject) {
+					if wantPattern.MatchString(f.text) && strings.Contains(f.text, s.subject) {
 						return false
 					}
 				}

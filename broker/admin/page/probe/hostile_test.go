@@ -79,12 +79,12 @@ func (p *person) followLink(role, name string) {
 }
 
 // awaitName waits for a name, or its beginning, in the readable text.
-func (p *person) awaitName(where, name string) {
+func (p *person) awaitName(place, name string) {
 	p.t.Helper()
 	if r := []rune(name); len(r) > 200 {
 		name = string(r[:200])
 	}
-	p.expect(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(comparableText(p.pageText()), comparableText(name)) })
+	p.expect(fmt.Sprintf("%s: the text %.60q", place, name), func() bool { return strings.Contains(comparableText(p.pageText()), comparableText(name)) })
 }
 
 // TestHostileNamesAreShownAsText uses hostile names everywhere: they are shown as text, and their
@@ -130,46 +130,46 @@ func TestHostileNamesAreShownAsText(t *testing.T) {
 		p.setSize(1280, 900)
 	}
 	for _, name := range names {
-		where := fmt.Sprintf("%.40q", name)
+		place := fmt.Sprintf("%.40q", name)
 		p.goTo(b.url("#/types"))
 		p.await("heading", "^Types$")
 		p.followLink("link", name)
-		p.waitUntil(where+": its type", func() bool { return p.hasHeading(name) })
-		p.checkView(where)
+		p.waitUntil(place+": its type", func() bool { return p.hasHeading(name) })
+		p.checkView(place)
 		p.setSize(320, 640)
-		p.checkFits(where)
+		p.checkFits(place)
 		p.setSize(1280, 900)
-		p.waitUntil(where+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
+		p.waitUntil(place+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
 		p.run(chromedp.Reload())
-		p.waitUntil(where+": its type by its address "+p.currentURL(), func() bool { return p.hasHeading(name) && len(p.rows("Jobs")) == 1 })
+		p.waitUntil(place+": its type by its address "+p.currentURL(), func() bool { return p.hasHeading(name) && len(p.rows("Jobs")) == 1 })
 
 		p.goTo(b.url("#/jobs"))
 		p.await("heading", "^Jobs$")
 		p.followLink("link", name)
-		p.waitUntil(where+": its job", func() bool { return p.hasHeading(name) })
+		p.waitUntil(place+": its job", func() bool { return p.hasHeading(name) })
 		p.awaitText("Why it waits")
 		p.await("heading", "^Headers$")
-		p.checkView(where)
+		p.checkView(place)
 		p.setSize(320, 640)
-		p.checkFits(where)
+		p.checkFits(place)
 		p.setSize(1280, 900)
 
 		p.goTo(b.url("#/dead"))
 		p.await("heading", "^Dead letters$")
 		p.followLink("link", name)
-		p.waitUntil(where+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
-		p.awaitName(where, "it says "+name)
+		p.waitUntil(place+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
+		p.awaitName(place, "it says "+name)
 		p.followLink("link", name)
-		p.waitUntil(where+": the letter", func() bool { return p.hasHeading(name) })
-		p.awaitName(where, "it says "+name)
+		p.waitUntil(place+": the letter", func() bool { return p.hasHeading(name) })
+		p.awaitName(place, "it says "+name)
 		p.setSize(320, 640)
-		p.checkFits(where)
+		p.checkFits(place)
 		p.setSize(1280, 900)
 
 		p.goTo(b.url("#/groups"))
 		p.await("heading", "^Groups$")
 		p.followLink("link", name)
-		p.waitUntil(where+": the jobs of its group", func() bool { return len(p.rows("Jobs")) == 1 })
+		p.waitUntil(place+": the jobs of its group", func() bool { return len(p.rows("Jobs")) == 1 })
 	}
 	if eval[bool](p, `return 'pwned' in window`) {
 		t.Error("a name was run")

@@ -27,8 +27,8 @@ func (p *person) checkAccessible(name string) {
 // checkFits fails if the page is wider than the window.
 func (p *person) checkFits(name string) {
 	p.t.Helper()
-	if over := eval[int](p, `return Math.max(0, document.documentElement.scrollWidth - innerWidth)`); over > 0 {
-		p.t.Errorf("%s: it is %d pixels too wide:\n%s", name, over, strings.Join(eval[[]string](p, `
+	if excess := eval[int](p, `return Math.max(0, document.documentElement.scrollWidth - innerWidth)`); excess > 0 {
+		p.t.Errorf("%s: it is %d pixels too wide:\n%s", name, excess, strings.Join(eval[[]string](p, `
 			return [...document.body.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && e.textContent.trim())
 				.slice(-3).map(e => e.textContent.slice(0, 80))`), "\n"))
 	}
@@ -48,7 +48,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 			p := newPerson(t)
 			p.Ignore(missingError)
 			p.setPreference("prefers-color-scheme", theme)
-			var ground string
+			var background string
 			for _, v := range views {
 				p.goTo("about:blank")
 				p.goTo(b.url(v.route))
@@ -60,9 +60,9 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 				p.checkFits(v.name + " at 200 %")
 				p.setSize(1280, 900)
 				p.checkFits(v.name)
-				ground = eval[string](p, `return getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor`)
+				background = eval[string](p, `return getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor`)
 			}
-			t.Logf("the ground is %s", ground)
+			t.Logf("the ground is %s", background)
 			for _, button := range buttons {
 				p.goTo(b.url("#/"))
 				p.clickOn("button", button)
@@ -100,11 +100,11 @@ func TestEveryViewByKeyboard(t *testing.T) {
 	b := startBusyBroker(t)
 	p := newPerson(t)
 	p.Ignore(missingError) // for the job that is cancelled at the end
-	tabbed := []view{views[0], views[6], views[9], views[10]}
+	tabViews := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {
-		tabbed = tabbed[3:]
+		tabViews = tabViews[3:]
 	}
-	for _, v := range tabbed {
+	for _, v := range tabViews {
 		p.goTo("about:blank")
 		p.goTo(b.url(v.route))
 		p.await("heading", v.heading)
@@ -118,28 +118,28 @@ func TestEveryViewByKeyboard(t *testing.T) {
 				}
 			}
 		}
-		reached := map[string]bool{}
+		reachedNames := map[string]bool{}
 		for range 3 * len(want) {
 			p.pressKeys(kb.Tab)
 			x := p.focusedElement()
 			if x == nil {
-				if len(reached) >= len(want) {
+				if len(reachedNames) >= len(want) {
 					break
 				}
 				continue
 			}
-			if reached[x.role+" "+x.name] {
+			if reachedNames[x.role+" "+x.name] {
 				continue
 			}
-			reached[x.role+" "+x.name] = true
-			if seen := eval[string](p, `let e = document.activeElement; const r = e.getBoundingClientRect(), s = getComputedStyle(e);
+			reachedNames[x.role+" "+x.name] = true
+			if focusText := eval[string](p, `let e = document.activeElement; const r = e.getBoundingClientRect(), s = getComputedStyle(e);
 				if (r.bottom < 0 || r.top > innerHeight || !r.width) return 'out of sight';
-				return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== 'none' ? '' : 'not marked'`); seen != "" {
-				t.Errorf("%s: the focus on the %s %q is %s", v.name, x.role, x.name, seen)
+				return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== 'none' ? '' : 'not marked'`); focusText != "" {
+				t.Errorf("%s: the focus on the %s %q is %s", v.name, x.role, x.name, focusText)
 			}
 		}
 		for _, name := range want {
-			if !reached[name] {
+			if !reachedNames[name] {
 				t.Errorf("%s: Tab does not reach the %s", v.name, name)
 			}
 		}

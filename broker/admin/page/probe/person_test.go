@@ -132,13 +132,13 @@ func (p *person) setZone(name string) {
 }
 
 // skewClock shifts the clock of the person's browser on all later pages.
-func (p *person) skewClock(by time.Duration) {
+func (p *person) skewClock(skew time.Duration) {
 	p.t.Helper()
 	runCommand(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
 		const Right = Date, by = %d;
 		window.Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + by) } };
 		Date.now = () => Right.now() + by;
-	}`, by.Milliseconds())})
+	}`, skew.Milliseconds())})
 }
 
 // eval runs the body of an async function.
@@ -187,15 +187,15 @@ func (p *person) elements() []*element {
 		_ = json.Unmarshal([]byte(v.Value), &s)
 		return fmt.Sprint(s)
 	}
-	known := map[accessibility.NodeID]*accessibility.Node{}
+	nodesByID := map[accessibility.NodeID]*accessibility.Node{}
 	for _, n := range tree.Nodes {
-		known[n.NodeID] = n
+		nodesByID[n.NodeID] = n
 	}
 	var nodes []*element
-	var walk func(n *accessibility.Node, under *element, depth int)
-	walk = func(n *accessibility.Node, under *element, depth int) {
+	var walk func(n *accessibility.Node, parent *element, depth int)
+	walk = func(n *accessibility.Node, parent *element, depth int) {
 		if role := str(n.Role); !n.Ignored && role != "InlineTextBox" && role != "none" && (role != "generic" || str(n.Name) != "") {
-			x := &element{role: role, name: str(n.Name), value: str(n.Value), node: n.BackendDOMNodeID, parent: under, depth: depth}
+			x := &element{role: role, name: str(n.Name), value: str(n.Value), node: n.BackendDOMNodeID, parent: parent, depth: depth}
 			for _, s := range n.Properties {
 				switch v := str(s.Value); s.Name {
 				case "disabled", "focused", "selected", "expanded", "invalid", "modal", "required", "busy":
@@ -209,11 +209,11 @@ func (p *person) elements() []*element {
 				}
 			}
 			nodes = append(nodes, x)
-			under, depth = x, depth+1
+			parent, depth = x, depth+1
 		}
 		for _, id := range n.ChildIDs {
-			if c := known[id]; c != nil {
-				walk(c, under, depth)
+			if c := nodesByID[id]; c != nil {
+				walk(c, parent, depth)
 			}
 		}
 	}
@@ -241,9 +241,9 @@ func (p *person) outline() string {
 // find returns the elements with a role whose names match a pattern.
 func (p *person) find(role, name string) (found []*element) {
 	p.t.Helper()
-	is := regexp.MustCompile("(?is)" + name)
+	namePattern := regexp.MustCompile("(?is)" + name)
 	for _, x := range p.elements() {
-		if x.role == role && is.MatchString(x.name) {
+		if x.role == role && namePattern.MatchString(x.name) {
 			found = append(found, x)
 		}
 	}
@@ -274,9 +274,9 @@ func (p *person) rows(table string) (rows [][]string) {
 }
 
 // waitUntil waits until a condition is true.
-func (p *person) waitUntil(name string, is func() bool) {
+func (p *person) waitUntil(name string, isReached func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(patience); !isReached(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatalf("never: %s; %s\nthe page:\n%.12000s", name, p.currentURL(), p.outline())
 		}
@@ -284,9 +284,9 @@ func (p *person) waitUntil(name string, is func() bool) {
 }
 
 // expect is like until, but the test continues if the condition stays false.
-func (p *person) expect(name string, is func() bool) {
+func (p *person) expect(name string, isReached func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(patience); !isReached(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Errorf("never: %s; %s\nthe page:\n%.3000s", name, p.currentURL(), p.pageText())
 			return
@@ -310,16 +310,16 @@ func (p *person) await(role, name string) (x *element) {
 func (p *person) awaitText(patterns ...string) {
 	p.t.Helper()
 	for _, s := range patterns {
-		is := regexp.MustCompile("(?is)" + s)
-		p.waitUntil(fmt.Sprintf("the text %q", s), func() bool { return is.MatchString(p.pageText()) })
+		textPattern := regexp.MustCompile("(?is)" + s)
+		p.waitUntil(fmt.Sprintf("the text %q", s), func() bool { return textPattern.MatchString(p.pageText()) })
 	}
 }
 
 // awaitNoText waits until the text does not match the pattern.
 func (p *person) awaitNoText(pattern string) {
 	p.t.Helper()
-	is := regexp.MustCompile("(?is)" + pattern)
-	p.waitUntil(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.pageText()) })
+	textPattern := regexp.MustCompile("(?is)" + pattern)
+	p.waitUntil(fmt.Sprintf("no text %q", pattern), func() bool { return !textPattern.MatchString(p.pageText()) })
 }
 
 // clickOn waits until an element exists and is enabled, and makes the person click on it.
@@ -414,13 +414,13 @@ func (p *person) paste() {
 // focusedElement returns the element that has the keyboard focus.
 func (p *person) focusedElement() *element {
 	p.t.Helper()
-	var last *element
+	var lastElement *element
 	for _, x := range p.elements() {
 		if x.hasState("focused") && x.role != "RootWebArea" {
-			last = x
+			lastElement = x
 		}
 	}
-	return last
+	return lastElement
 }
 
 // violations returns what the content security policy has blocked.

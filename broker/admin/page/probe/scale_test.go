@@ -32,15 +32,15 @@ func TestManyTypes(t *testing.T) {
 	p.goTo(b.url("#/types"))
 	p.awaitText(fmt.Sprintf(`%d,%03d types`, n/1000, n%1000))
 	want := fmt.Sprintf("type-%05d", n/2)
-	top := func() bool {
+	isAtTop := func() bool {
 		r := p.rows("Types")
 		return len(r) > 0 && strings.HasPrefix(r[0][0], want)
 	}
-	p.waitUntil("the one with most on top", top)
+	p.waitUntil("the one with most on top", isAtTop)
 	p.clickOn("button", "^Waiting$")
-	p.waitUntil("the other way round", func() bool { return !top() && len(p.rows("Types")) > 0 })
+	p.waitUntil("the other way round", func() bool { return !isAtTop() && len(p.rows("Types")) > 0 })
 	p.clickOn("button", "^Waiting$")
-	p.waitUntil("the one with most on top again", top)
+	p.waitUntil("the one with most on top again", isAtTop)
 	p.typeInto("searchbox", "Part of a name", fmt.Sprintf("-%05d", n-1))
 	p.waitUntil("the one that is sought", func() bool { return len(p.rows("Types")) == 1 })
 	p.typeInto("searchbox", "Part of a name", "")

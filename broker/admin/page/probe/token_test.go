@@ -74,11 +74,11 @@ func TestPageWithEachToken(t *testing.T) {
 				t.Errorf("without a token it shows %q", secret)
 			}
 		}
-		for _, wrong := range []string{"wrong", "mit Umlaut ü", "<img src=x onerror=alert(1)>", strings.Repeat("x", 5000), "looker\nX-Evil: 1"} {
-			if testing.Short() && wrong != "wrong" {
+		for _, token := range []string{"wrong", "mit Umlaut ü", "<img src=x onerror=alert(1)>", strings.Repeat("x", 5000), "looker\nX-Evil: 1"} {
+			if testing.Short() && token != "wrong" {
 				continue
 			}
-			p.enterToken(wrong)
+			p.enterToken(token)
 			p.awaitText(refusalPattern)
 			p.awaitNoText("asking")
 		}

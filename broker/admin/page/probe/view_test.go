@@ -122,9 +122,9 @@ func (p *person) checkView(name string) {
 		p.t.Errorf("%s: %d main parts and %d headings of the first level\n%s", name, mainParts, topHeadings, p.outline())
 	}
 	text := p.pageText()
-	for _, bad := range []string{"undefined", "NaN", "[object", "Invalid Date", "null,", "Infinity"} {
-		if strings.Contains(text, bad) {
-			p.t.Errorf("%s: the text has %q:\n%s", name, bad, text)
+	for _, badText := range []string{"undefined", "NaN", "[object", "Invalid Date", "null,", "Infinity"} {
+		if strings.Contains(text, badText) {
+			p.t.Errorf("%s: the text has %q:\n%s", name, badText, text)
 		}
 	}
 	if v := p.violations(); len(v) > 0 {
@@ -181,11 +181,11 @@ func TestListsAreFiltered(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
 	b.submitAcked(gloom.Job{ID: "mail-old", Type: "mail", Age: time.Hour}, gloom.Job{ID: "other", Type: "mail", Groups: []string{"a/b ?#"}})
-	var ended []gloom.Job
+	var endedJobs []gloom.Job
 	for i := range 60 {
-		ended = append(ended, gloom.Job{ID: fmt.Sprint("ended-", i), Type: "quick"})
+		endedJobs = append(endedJobs, gloom.Job{ID: fmt.Sprint("ended-", i), Type: "quick"})
 	}
-	b.submitAcked(ended...)
+	b.submitAcked(endedJobs...)
 	b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "ledger", "answered") == 61 })
 	p := newPerson(t)
 	count := func(n int) func() bool {

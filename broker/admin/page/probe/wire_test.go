@@ -60,8 +60,8 @@ func TestPoliciesSentToBrowsers(t *testing.T) {
 	if got := resp.Header.Get("X-Content-Type-Options"); got != "nosniff" {
 		t.Errorf("X-Content-Type-Options is %q", got)
 	}
-	for _, bad := range []string{`(?i)<script[^>]*>[^<\s]`, `(?i)\son[a-z]+\s*=`, `(?i)\sstyle\s*=`, `(?i)<style`, `(?i)(src|href)\s*=\s*["']?(https?:)?//`} {
-		if found := regexp.MustCompile(bad).FindString(html); found != "" {
+	for _, pattern := range []string{`(?i)<script[^>]*>[^<\s]`, `(?i)\son[a-z]+\s*=`, `(?i)\sstyle\s*=`, `(?i)<style`, `(?i)(src|href)\s*=\s*["']?(https?:)?//`} {
+		if found := regexp.MustCompile(pattern).FindString(html); found != "" {
 			t.Errorf("the page has %q", found)
 		}
 	}
@@ -135,21 +135,21 @@ func TestSlowNetwork(t *testing.T) {
 	runCommand(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 		MatchedNetworkConditions: []*network.Conditions{{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 20_000}},
 	})
-	for _, v := range []struct{ name, route, knows string }{
+	for _, v := range []struct{ name, route, knownText string }{
 		{"overview", "", "no worker serves"}, {"workers", "#/workers", "mailer/1"}, {"dead letters", "#/dead/broken", "mailbox is full"},
 		{"jobs", "#/jobs", "mail-7"}, {"type", "#/type/mail", "mail-7"}, {"job", "#/job/mail-9", "Why it waits"},
 	} {
 		p.goTo("about:blank")
 		go p.startGoingTo(b.url(v.route))
-		p.waitUntil(v.name+": "+v.knows, func() bool {
+		p.waitUntil(v.name+": "+v.knownText, func() bool {
 			text := p.textNow()
-			for _, lie := range []string{"Everything is healthy", "0 waiting", "No job", "No worker", "nothing is waiting", "None is kept", "no such"} {
-				if strings.Contains(text, lie) {
-					t.Errorf("%s: before it knows, it says %q:\n%s", v.name, lie, text)
+			for _, falseText := range []string{"Everything is healthy", "0 waiting", "No job", "No worker", "nothing is waiting", "None is kept", "no such"} {
+				if strings.Contains(text, falseText) {
+					t.Errorf("%s: before it knows, it says %q:\n%s", v.name, falseText, text)
 					return true
 				}
 			}
-			return strings.Contains(text, v.knows)
+			return strings.Contains(text, v.knownText)
 		})
 	}
 	p.goTo(b.url("#/"))
@@ -170,17 +170,17 @@ func TestHiddenTabSendsNoRequests(t *testing.T) {
 			Object.defineProperty(document, 'hidden', { value: document.visibilityState === 'hidden', configurable: true });
 			document.dispatchEvent(new Event('visibilitychange'))`)
 	}
-	// still reports whether no byte arrives for four intervals of events.
-	still := func() bool {
+	// isQuiet reports whether no byte arrives for four intervals of events.
+	isQuiet := func() bool {
 		before := way.bytes.Load()
 		time.Sleep(4 * time.Second)
 		return way.bytes.Load() == before
 	}
-	if still() {
+	if isQuiet() {
 		t.Fatal("nothing comes to a tab that is seen")
 	}
 	show("hidden")
-	p.waitUntil("nothing that comes to a tab out of sight", still)
+	p.waitUntil("nothing that comes to a tab out of sight", isQuiet)
 	b.submitAcked(mailJobs(5)...)
 	show("visible")
 	p.awaitText("16 waiting")
