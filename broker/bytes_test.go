@@ -108,7 +108,8 @@ func TestOverdueRunsCountAgainstLimits(t *testing.T) {
 			if b.Submit(now, s, &q)[0].Op == OpRefuse {
 				break
 			}
-			if now++; n%10 == 9 {
+			now++
+			if n%10 == 9 {
 				// The worker would get no job before it has answered the overdue run, so it is
 				// replaced.
 				b.Tick(now)

@@ -30,7 +30,8 @@ func (b *Broker) runChores(c *chores, steps int) {
 	for steps > 0 && len(*c) > 0 {
 		last := len(*c) - 1
 		cost, done := (*c)[last].step(b)
-		if steps -= cost; done {
+		steps -= cost
+		if done {
 			*c = slices.Delete(*c, last, last+1)
 		}
 	}

@@ -107,7 +107,8 @@ func (s *letterList) remove(l *letter) {
 		letters = append(letters, s.blocks[block+1]...)
 		s.blocks = slices.Delete(s.blocks, block+1, block+2)
 	}
-	if s.blocks[block] = letters; len(letters) == 0 {
+	s.blocks[block] = letters
+	if len(letters) == 0 {
 		s.blocks = slices.Delete(s.blocks, block, block+1)
 	}
 }
@@ -139,7 +140,8 @@ func (d *deadLetters) add(b *Broker, jt *jobType, rec uint32, j *job, reason Rea
 		t := b.timing(j)
 		l.Timeout, l.Backoff = time.Duration(t.timeout), time.Duration(t.backoff)
 	}
-	if l.Body = b.body(rec, j); j.flags&flagBig == 0 {
+	l.Body = b.body(rec, j)
+	if j.flags&flagBig == 0 {
 		l.Body = append(make([]byte, 0, len(l.Body)), l.Body...)
 	}
 	if l.weight() > cfg.DeadBytes {
@@ -217,7 +219,8 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, filter *Le
 			break
 		}
 		n += len(l.Reason.Text) / reasonBytesPerVisit
-		if from = l.Number; filter.matches(b, &l.DeadLetter) {
+		from = l.Number
+		if filter.matches(b, &l.DeadLetter) {
 			letters = append(letters, &l.DeadLetter)
 		}
 	}

@@ -95,7 +95,8 @@ func (b *Broker) jobInfo(rec uint32, j *job) JobInfo {
 	if j.timing != 0 {
 		t := b.timing(j)
 		info.Releases = int(t.releases)
-		if info.KeepTime = time.Duration(t.keepTime); t.pos >= 0 {
+		info.KeepTime = time.Duration(t.keepTime)
+		if t.pos >= 0 {
 			info.DueIn = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
 		if t.deadline != 0 && j.state != stateEnded {
@@ -120,7 +121,8 @@ func (b *Broker) jobInfo(rec uint32, j *job) JobInfo {
 	default:
 		if g := h.queue.shutGroup(); g != nil {
 			cause, _ := b.shutCause(g)
-			if info.HeldBy = g.name; cause != nil {
+			info.HeldBy = g.name
+			if cause != nil {
 				info.HeldRule = cause.Pattern
 			}
 		}
@@ -139,7 +141,8 @@ func (b *Broker) JobContent(id []byte) (body, headers []byte) {
 	if j.state == stateEnded && b.timing(j).code != 0 {
 		return nil, nil
 	}
-	if body = b.body(rec, j); j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it
+	body = b.body(rec, j)
+	if j.flags&flagBig == 0 { // a big body needs no copy, since nobody writes to it
 		body = bytes.Clone(body)
 	}
 	return body, bytes.Clone(b.headers(j))

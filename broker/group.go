@@ -267,7 +267,8 @@ func (b *Broker) updateGroup(g *group) {
 		}
 	}
 	if counted != g.counted {
-		if g.counted = counted; counted {
+		g.counted = counted
+		if counted {
 			b.countedGroups++
 		} else {
 			b.countedGroups--

@@ -66,7 +66,8 @@ func (b *Broker) rankHeld(hq *heldQueues) {
 	if !hq.open && hq.byBestJob.Len() > 0 {
 		key = *hq.byBestJob.Top()
 	}
-	if key.Ref = hq.number | refHeld; hq.open {
+	key.Ref = hq.number | refHeld
+	if hq.open {
 		rankEntry(&hq.jobType.line, hq.pos, hq.queues.Len(), key)
 		return
 	}
@@ -86,7 +87,8 @@ func (b *Broker) moveHeld(hq *heldQueues, open bool) {
 		heap = &hq.jobType.line
 	}
 	heap.Remove(hq.pos)
-	if hq.pos, hq.open = -1, open; open {
+	hq.pos, hq.open = -1, open
+	if open {
 		hq.jobType.parked.Remove(&hq.parkedLink)
 		b.rankOpenGroup(hq.group)
 	}
@@ -99,7 +101,8 @@ func (b *Broker) openHeld(jt *jobType) {
 	if jt.parked.Len() < b.openGroups.Len() {
 		for next := jt.parked.First(); next != nil; {
 			hq := next
-			if next = hq.parkedLink.Next(); !hq.group.shut {
+			next = hq.parkedLink.Next()
+			if !hq.group.shut {
 				b.moveHeld(hq, true)
 			}
 		}

@@ -113,7 +113,8 @@ func (b *Broker) addRecord(h *holding, rec uint32, j *job, broker string, reason
 		}
 		copy(text, reasonText)
 	}
-	if entry.submitter = h.origin; h.submitter != nil {
+	entry.submitter = h.origin
+	if h.submitter != nil {
 		entry.submitter = h.submitter.id
 	}
 	if j.timing != 0 {
@@ -152,7 +153,8 @@ func (b *Broker) recordRun(h *holding, rec uint32, j *job, reason Reason, lost b
 		entry.endKind = EndReleased
 	}
 	b.addRecord(h, rec, j, w.name, &reason, entry)
-	if b.ensureTiming(rec, j).lastRunPos = b.history.Last(); lost {
+	b.ensureTiming(rec, j).lastRunPos = b.history.Last()
+	if lost {
 		b.lastLostPos = b.history.Last()
 	}
 }
@@ -327,7 +329,8 @@ func (b *Broker) Ended(now, from int64, limit int, filter *EndedFilter) (ended [
 		if entry == nil || filter.MaxTimeSinceEnd > 0 && b.Since(entry.endedAt) > filter.MaxTimeSinceEnd {
 			return ended, -1
 		}
-		if from = before; filter.matches(entry, text) {
+		from = before
+		if filter.matches(entry, text) {
 			ended = append(ended, b.endedInfo(entry, text))
 		}
 	}

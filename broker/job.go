@@ -198,7 +198,8 @@ func (b *Broker) storeJob(rec uint32, j *job, id []byte, prio int64, headers, bo
 		j.flags |= flagBig
 		body = nil
 	}
-	if j.flags &^= flagExtra; prio != 0 || len(headers) > 0 {
+	j.flags &^= flagExtra
+	if prio != 0 || len(headers) > 0 {
 		j.flags |= flagExtra
 		b.scratch = binary.LittleEndian.AppendUint64(b.scratch[:0], uint64(prio))
 		b.scratch = binary.LittleEndian.AppendUint16(b.scratch, uint16(len(headers)))
@@ -206,7 +207,8 @@ func (b *Broker) storeJob(rec uint32, j *job, id []byte, prio int64, headers, bo
 		headers = b.scratch
 	}
 	j.idLen, j.size = uint16(len(id)), uint32(len(id)+len(headers)+len(body))
-	if j.slab, j.offset = b.slabs.Add(rec, id, headers, body); old.offset != 0 {
+	j.slab, j.offset = b.slabs.Add(rec, id, headers, body)
+	if old.offset != 0 {
 		b.slabs.Drop(old.slab, old.offset, old.size)
 	}
 }

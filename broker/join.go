@@ -45,7 +45,8 @@ func (b *Broker) Join(now int64, p Peer, req *JoinRequest) []Effect {
 		set.workers++
 	}
 	b.leaveType(w)
-	if w.pool = set; set == nil {
+	w.pool = set
+	if set == nil {
 		w.jobType = b.typeFor(req.Type)
 		w.jobType.workers++
 		b.updateUnusedRing(w.jobType)

@@ -127,7 +127,8 @@ func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Eff
 	b.begin(now)
 	if rec, j := b.borrowedRun(p, run); rec != 0 {
 		b.notifyUnwanted(rec, j)
-		if j.flags |= flagUnwanted; overdue {
+		j.flags |= flagUnwanted
+		if overdue {
 			b.timeOutRun(rec, j)
 		}
 	}
@@ -137,7 +138,8 @@ func (b *Broker) MarkUnwanted(now int64, p Peer, run uint64, overdue bool) []Eff
 // SetWantsProgress sets whether lender p wants progress of a run.
 func (b *Broker) SetWantsProgress(p Peer, run uint64, wanted bool) {
 	if rec, j := b.borrowedRun(p, run); rec != 0 {
-		if j.flags &^= flagProgress; wanted {
+		j.flags &^= flagProgress
+		if wanted {
 			j.flags |= flagProgress
 		}
 	}

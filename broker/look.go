@@ -113,7 +113,8 @@ func (l *GroupLook) countHolding(b *Broker, table *groupTable, h *holding) int {
 		return 0
 	}
 	for _, g := range h.queue.groupSet.groups {
-		if counts.group, counts.shutBy = g, nil; g.shut {
+		counts.group, counts.shutBy = g, nil
+		if g.shut {
 			counts.shutBy, _ = b.shutCause(g)
 		}
 		if counts.shutBy != nil || !l.OnlyShut {

@@ -54,7 +54,8 @@ func (b *Broker) sendLastFrame(h *holding, rec uint32, j *job, frame *lastFrame)
 		return
 	}
 	e := b.toSubmitter(OpResult, h, rec, j)
-	if e.Body, e.StableBody = frame.body, frame.stableBody; frame.code != 0 {
+	e.Body, e.StableBody = frame.body, frame.stableBody
+	if frame.code != 0 {
 		e.Op, e.Delay = OpEnd, frame.delay
 		e.setCode(b, frame.code, frame.reason)
 	}

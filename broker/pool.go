@@ -64,7 +64,8 @@ func newTypeSet(key string, allows func(typ []byte) bool) *typeSet {
 		for {
 			n, size := binary.Uvarint(rest)
 			name := rest[size : size+int(n) : size+int(n)]
-			if rest = rest[size+int(n):]; n == 0 {
+			rest = rest[size+int(n):]
+			if n == 0 {
 				return
 			}
 			*list = append(*list, name)
@@ -113,7 +114,8 @@ func (r *JoinRequest) key() (text string, size int64) {
 		for _, name := range slices.CompactFunc(names, bytes.Equal) {
 			key = binary.AppendUvarint(key, uint64(len(name)))
 			key = append(key, name...)
-			if size += nameSize; bytes.IndexByte(name, '*') >= 0 {
+			size += nameSize
+			if bytes.IndexByte(name, '*') >= 0 {
 				size += patternSize - nameSize + int64(len(name))
 			}
 		}
@@ -244,10 +246,12 @@ func (b *Broker) dropPool(p *pool) {
 func (b *Broker) pairUp(jt *jobType, p *pool, named bool) {
 	rec, pair := b.pairs.Take()
 	pair.jobType, pair.pool, pair.byName, pair.inUse = jt.number, p.number, named, true
-	if pair.typeNext = jt.firstPair; jt.firstPair != 0 {
+	pair.typeNext = jt.firstPair
+	if jt.firstPair != 0 {
 		b.pairs.Get(jt.firstPair).typePrev = rec
 	}
-	if pair.poolNext = p.firstPair; p.firstPair != 0 {
+	pair.poolNext = p.firstPair
+	if p.firstPair != 0 {
 		b.pairs.Get(p.firstPair).poolPrev = rec
 	}
 	jt.firstPair, p.firstPair = rec, rec

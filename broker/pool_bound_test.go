@@ -26,7 +26,8 @@ func TestPoolBytesAreBounded(t *testing.T) {
 		w := b.AddWorker()
 		workers = append(workers, w)
 		if effects := join(w, i); effects[0].Op == OpRefuse {
-			if refusals++; effects[0].Code != Overloaded || effects[0].Reason.Why != WhyTooManyPoolBytes {
+			refusals++
+			if effects[0].Code != Overloaded || effects[0].Reason.Why != WhyTooManyPoolBytes {
 				t.Fatalf("a join is refused with %v: %+v", effects[0].Code, effects[0].Reason)
 			}
 			if p := b.worker(w).pool; p != nil {

@@ -161,7 +161,8 @@ func (b *Broker) applyRules(g *group) {
 		}
 	}
 	b.limitSlots += int64(cap(limits) - cap(g.limits))
-	if g.limits = limits; g.setCount > 0 || g.counted {
+	g.limits = limits
+	if g.setCount > 0 || g.counted {
 		b.updateGroup(g)
 	}
 }

@@ -52,7 +52,8 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 func (b *Broker) check(s *Settings) *BadSetting {
 	rules, wildcardRules := len(b.rules), b.wildcardRules.n
 	count := func(pattern wire.Pattern, n int) {
-		if rules += n; !pattern.IsPlain() {
+		rules += n
+		if !pattern.IsPlain() {
 			wildcardRules += n
 		}
 	}
@@ -83,7 +84,8 @@ func (b *Broker) check(s *Settings) *BadSetting {
 			}
 		}
 		n := b.usedTypesDelta(setting)
-		if newTypes += n; n > 0 {
+		newTypes += n
+		if n > 0 {
 			lastName = setting.Name
 		}
 	}

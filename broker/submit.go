@@ -143,7 +143,8 @@ func (b *Broker) newJob(h *holding, s *Submission, flags uint16) (uint32, *job) 
 	b.lastArrival++
 	j.arrival, j.submittedAt = b.lastArrival, b.now-int64(s.Age)
 	j.holding = h.number
-	if j.flags = flags; s.Progress {
+	j.flags = flags
+	if s.Progress {
 		j.flags |= flagProgress
 	}
 	b.storeJob(rec, j, s.ID, s.Priority, s.Headers, s.Body, s.StableBody)
@@ -283,7 +284,8 @@ func (b *Broker) revoke(rec uint32, j *job) {
 	case b.isUnwanted(j):
 	default:
 		b.notifyUnwanted(rec, j)
-		if j.flags |= flagUnwanted; h.isKept {
+		j.flags |= flagUnwanted
+		if h.isKept {
 			j.flags |= flagRevoked
 		} else {
 			b.sendLastFrame(h, rec, j, revokedFrame())
@@ -309,7 +311,8 @@ func (b *Broker) delayUntil(h *holding, rec uint32, j *job, until int64) {
 	b.totals.Delayed++
 	b.countJobs(h.queue.groupSet, +1, 0)
 	t := b.ensureTiming(rec, j)
-	if t.stateSince, t.delayUntil = b.now, until; t.deadline != 0 {
+	t.stateSince, t.delayUntil = b.now, until
+	if t.deadline != 0 {
 		until = min(until, t.deadline)
 	}
 	b.startTimer(t.pos, j.timing, until)

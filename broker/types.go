@@ -155,7 +155,8 @@ func (b *Broker) updateUnusedRing(jt *jobType) {
 	if jt.unusedRing != nil {
 		jt.unusedRing.Remove(&jt.unusedLink)
 	}
-	if jt.unusedRing = ring; ring != nil {
+	jt.unusedRing = ring
+	if ring != nil {
 		ring.Push(&jt.unusedLink, jt)
 	}
 }

@@ -65,7 +65,8 @@ func (s *frameCollector) feed(piece []byte, max int) {
 	s.buf = append(s.buf, piece...)
 	for s.err == nil {
 		payload, used, err := wire.SplitFrame(s.buf, max)
-		if s.err = err; err != nil || used == 0 {
+		s.err = err
+		if err != nil || used == 0 {
 			return
 		}
 		s.payloads = append(s.payloads, bytes.Clone(payload))

@@ -122,7 +122,8 @@ func (a *array) add(v any) bool {
 	if a.items == 0 {
 		separator = separator[1:]
 	}
-	if a.bytesLeft -= len(separator) + len(data); a.bytesLeft < 0 || err != nil {
+	a.bytesLeft -= len(separator) + len(data)
+	if a.bytesLeft < 0 || err != nil {
 		return false
 	}
 	a.items++

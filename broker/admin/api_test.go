@@ -515,7 +515,8 @@ func TestHostsThatRequestsMayName(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
 					t.Errorf("%s by the name %s: %s", path, h, resp.Status)
 				}
 			}

@@ -156,7 +156,8 @@ func TestStreamsAreLimited(t *testing.T) {
 	}
 	cancelOther()
 	for status := 0; status != http.StatusOK; {
-		if _, status = w.openEvents(ctx); ctx.Err() != nil {
+		_, status = w.openEvents(ctx)
+		if ctx.Err() != nil {
 			t.Fatal("the place of a stream that has ended was not given to another")
 		}
 	}

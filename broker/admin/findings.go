@@ -94,7 +94,8 @@ func (a *API) updateFindings(snap *snapshot) {
 		for _, row := range snap.rows {
 			t := &row.figures
 			t.Figures, t.Rates = &row.Type, &row.rates
-			if t.SameReason, t.RecentFailures = 0, 0; typesLeft > 0 && t.IsFailing(snap.takenAt) {
+			t.SameReason, t.RecentFailures = 0, 0
+			if typesLeft > 0 && t.IsFailing(snap.takenAt) {
 				typesLeft--
 				a.recordSameReason(t)
 			}
@@ -198,7 +199,8 @@ func usualWait(durations *broker.Durations) time.Duration {
 		return 0
 	}
 	for i, v := range durations.Buckets {
-		if n += v; n*20 >= total*19 {
+		n += v
+		if n*20 >= total*19 {
 			return time.Microsecond << i
 		}
 	}

@@ -26,7 +26,8 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		if err != nil && !errors.Is(err, strconv.ErrRange) || n < 1 {
 			return apiError(http.StatusBadRequest, "invalid_value", "limit must be an integer of at least 1, got %.64q", v)
 		}
-		if limit = n; recent && n > maxListedGroups {
+		limit = n
+		if recent && n > maxListedGroups {
 			return apiError(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", maxListedGroups, v)
 		}
 	}
@@ -121,10 +122,12 @@ func (snap *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
 	if !known && (typ != "" && snap.rows[typ] == nil || len(snap.groups) >= maxGroupLists) {
 		return groups, false
 	}
-	if groups.askedAt = now; snap.groups == nil {
+	groups.askedAt = now
+	if snap.groups == nil {
 		snap.groups = map[string]groupsSnapshot{}
 	}
-	if snap.groups[typ] = groups; !now.Before(snap.nextGroupsAt) {
+	snap.groups[typ] = groups
+	if !now.Before(snap.nextGroupsAt) {
 		snap.takeGroups(a, now)
 	} else if groups.encoded == nil {
 		return groups, false // the next snapshot will include this list

@@ -232,7 +232,8 @@ func (a *API) handleMany(w http.ResponseWriter, r *http.Request, logText string,
 		return err
 	}
 	out := api.Many{Before: count()}
-	if out.After = out.Before; !countOnly {
+	out.After = out.Before
+	if !countOnly {
 		walk(&out)
 		out.After = count()
 		// If the client hung up, both counts may be partial and not all jobs were changed.

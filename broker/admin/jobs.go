@@ -47,7 +47,8 @@ func (a *API) apiJob(info *broker.JobInfo) api.Job {
 		j.ExpiresSeconds = &expires
 	}
 	if info.State == "ended" {
-		if j.Outcome = info.EndKind.String(); info.EndKind != broker.EndAnswered {
+		j.Outcome = info.EndKind.String()
+		if info.EndKind != broker.EndAnswered {
 			j.Reason = wording.Reason(&info.Reason)
 			j.Bytes = len(j.Reason)
 		}
@@ -67,7 +68,8 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	var runs []broker.RunInfo
 	var t timeline
 	a.srv.Hub().View(func(core *broker.Broker, now int64) {
-		if info, ok = core.Explain(now, id); withBody {
+		info, ok = core.Explain(now, id)
+		if withBody {
 			body, headers = core.JobContent(id)
 		}
 		runs, t = core.Runs(id), timelineAt(now)

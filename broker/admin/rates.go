@@ -215,7 +215,8 @@ func (d *dayRates) add(at time.Time, row *row, old, latest *api.Type, s *broker.
 	}
 	if r == nil && len(d.types) < limit {
 		r = newRates()
-		if d.types[row.Type.Type] = r; !row.takenAt.IsZero() { // earlier jobs do not belong to this step
+		d.types[row.Type.Type] = r
+		if !row.takenAt.IsZero() { // earlier jobs do not belong to this step
 			r.latestCounts, r.stats = countsOf(&old.Ledger), *s
 		}
 	}

@@ -90,7 +90,8 @@ func (r *row) update(now time.Time, t *api.Type) {
 	}
 	name := r.Type.Type
 	r.Type, r.takenAt = *t, now
-	if r.Type.Type = name; r.hasRates {
+	r.Type.Type = name
+	if r.hasRates {
 		r.Rates = &r.rates
 	}
 }

@@ -71,7 +71,8 @@ func (s *Slabs) Check(sizes map[uint32]uint32) error {
 	total := int64(0)
 	for number := range s.slabs {
 		x, live := &s.slabs[number], sizes[uint32(number)]
-		if total += int64(live); x.liveBytes != live || x.liveBytes > x.usedBytes || int(x.usedBytes) > len(x.mem) {
+		total += int64(live)
+		if x.liveBytes != live || x.liveBytes > x.usedBytes || int(x.usedBytes) > len(x.mem) {
 			return fmt.Errorf("slab %d counts %d live bytes of %d used ones of %d, has %d", number, x.liveBytes, x.usedBytes, len(x.mem), live)
 		}
 	}
@@ -90,11 +91,13 @@ func (x *Index) Check(n uint32) (err error) {
 			if s == 0 {
 				continue
 			}
-			if used++; x.segment(uint32(s>>32)) != g {
+			used++
+			if x.segment(uint32(s>>32)) != g {
 				err = fmt.Errorf("an id is not in the segment that its tag selects")
 			}
 		}
-		if ids += used; used != g.n {
+		ids += used
+		if used != g.n {
 			err = fmt.Errorf("a segment counts %d ids, has %d", g.n, used)
 		}
 		for range 1 << (x.bits - g.bits) {

@@ -119,7 +119,8 @@ func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {
 	end := int((pos-1)&(LogChunk-1)) + 1
 	m := l.chunks[n].mem[:end]
 	lens := *(*[2]uint32)(unsafe.Pointer(&m[end-logTail]))
-	if m = m[end-int(lens[1]):]; end == int(lens[1]) {
+	m = m[end-int(lens[1]):]
+	if end == int(lens[1]) {
 		before = l.lastOfChunk(n - 1)
 	} else {
 		before = pos - int64(lens[1])

@@ -75,7 +75,8 @@ func (t *Table[T]) Walk(from, limit int, fn func(r uint32, x *T) (more bool)) in
 	end := len(t.chunks) << tableShift
 	for more := true; more && limit > 0 && from >= 0 && from < end; limit-- {
 		r := uint32(from)
-		if from++; t.Has(r) {
+		from++
+		if t.Has(r) {
 			more = fn(r, t.Get(r))
 		} else {
 			from = int(r&^(tableChunk-1)) + tableChunk

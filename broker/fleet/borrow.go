@@ -388,7 +388,8 @@ func (m *Machine) answerType(bt *borrowedType) bool {
 		}
 		m.grantPlaces(o, n)
 		m.sendGrant(o, n)
-		if o.jobs -= n; o.jobs > 0 {
+		o.jobs -= n
+		if o.jobs > 0 {
 			return true
 		}
 		free -= n
@@ -432,7 +433,8 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 			bt.placeLimit, bt.pauseUntil = 1, m.now+tickInterval
 		}
 		if run = number; run != 0 {
-			if bt.placeLimit *= 2; bt.placeLimit > maxPlaces {
+			bt.placeLimit *= 2
+			if bt.placeLimit > maxPlaces {
 				bt.placeLimit = 0
 			}
 			m.borrow.runs[run] = &borrowedRun{peer: p, typ: bt, loanKey: key}

@@ -98,7 +98,8 @@ func (m *Machine) offerJobs(lt *lentType, demand broker.Demand) {
 			if n++; n == maxBrokers {
 				break
 			}
-			if demand.Jobs -= room; demand.Jobs <= 0 {
+			demand.Jobs -= room
+			if demand.Jobs <= 0 {
 				break
 			}
 		}

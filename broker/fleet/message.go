@@ -109,7 +109,8 @@ func isCanonical(name []byte) bool {
 			return false
 		}
 		if name[i] == 'u' {
-			if i += 4; i >= len(name) {
+			i += 4
+			if i >= len(name) {
 				return false
 			}
 		}

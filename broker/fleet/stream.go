@@ -61,7 +61,8 @@ type bufferPool [][]byte
 func (s *bufferPool) get(n int) []byte {
 	if last := len(*s) - 1; last >= 0 {
 		b := (*s)[last]
-		if *s = (*s)[:last]; cap(b) >= n {
+		*s = (*s)[:last]
+		if cap(b) >= n {
 			return b
 		}
 	}

@@ -84,7 +84,8 @@ func (o *Options) checkAddress(a *Address) error {
 		return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), "has no port from 0 to 65535"}
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
-		if a.network = "tcp6"; ip.Is4() {
+		a.network = "tcp6"
+		if ip.Is4() {
 			a.network = "tcp4"
 		}
 	}

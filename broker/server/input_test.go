@@ -136,7 +136,8 @@ func TestFrameMemoryGrowsWithInput(t *testing.T) {
 					t.Fatalf("%d bytes of %d were used, %d are left of the frame: %v", used, step, remaining, err)
 				}
 				received += used
-				if remaining -= used; remaining == 0 {
+				remaining -= used
+				if remaining == 0 {
 					if len(payload) != announcedSize || !kept {
 						t.Errorf("%d bytes of %d were assembled, in memory of their own: %t", len(payload), announcedSize, kept)
 					}

@@ -128,14 +128,16 @@ func (o *oracle) compareType(ot *oracleType, info broker.TypeInfo) error {
 	_, want.Bytes = total(slices.Concat(o.jobs, o.borrowed), ofType(ot.name))
 	for _, j := range o.jobs {
 		if j.typ == ot.name {
-			if owners[j.owner] = true; j.state == queued {
+			owners[j.owner] = true
+			if j.state == queued {
 				want.OldestAge = max(want.OldestAge, time.Duration(o.now-j.submittedAt))
 			}
 		}
 	}
 	for _, w := range o.peers {
 		if w.kind == workers && w.joined && !w.left && w.serves(ot.name) {
-			if want.Workers++; w.free() {
+			want.Workers++
+			if w.free() {
 				want.IdleWorkers++
 			}
 		}

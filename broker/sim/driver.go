@@ -166,7 +166,8 @@ func (d *driver) configure(c *command) effects {
 func (d *driver) borrow(c *command) effects {
 	d.note(d.core.IntroduceType(c.now, d.lend(c.typ)))
 	fx, run, why := d.core.Borrow(c.now, d.peer(c), d.submission(c))
-	if d.borrowRefusal = why; run != 0 {
+	d.borrowRefusal = why
+	if run != 0 {
 		d.runs[run] = c.run
 	}
 	return fx
@@ -273,7 +274,8 @@ func (d *driver) note(fx []broker.Effect) {
 		}
 		f := frame{op: e.Op, code: e.Code, peer: number, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, creditSpent: e.CreditSpent}
 		if e.Code != 0 {
-			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) && e.Run == 0 {
+			f.reason = e.Reason.Text
+			if *e.Reason == (broker.Reason{}) && e.Run == 0 {
 				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))
 			}
 		}

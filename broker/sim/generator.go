@@ -144,7 +144,8 @@ func (g *generator) next() *command {
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("the generator failed in step %d", g.step)
 		c.noRetry, c.lost = g.percent(15), g.oracle.hasKind(c.peer, borrowers|lenders) && g.percent(30)
-		if c.failDelay = -1; g.percent(30) && !c.lost {
+		c.failDelay = -1
+		if g.percent(30) && !c.lost {
 			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
 		}
 	case expelled:
@@ -152,7 +153,8 @@ func (g *generator) next() *command {
 	case pause:
 		c.typ, c.boolArg = g.typ(), g.percent(50)
 	case revokeAll:
-		if c.typ, c.boolArg = g.typ(), g.percent(30); g.chance("groups") {
+		c.typ, c.boolArg = g.typ(), g.percent(30)
+		if g.chance("groups") {
 			c.typ, c.groups = "", g.groups()[:1]
 		}
 	case reviveAll, forget:
@@ -207,7 +209,8 @@ func (g *generator) verb() verb {
 	}
 	n := g.rng.IntN(sum)
 	for v, x := range verbs {
-		if n -= g.number(x.name); n < 0 {
+		n -= g.number(x.name)
+		if n < 0 {
 			if v := verb(v); v == addSubmitter && submitterCount >= 2*g.number("submitters") || v == addWorker && workerCount >= 2*g.number("workers") {
 				return tick
 			}
@@ -398,7 +401,8 @@ func (g *generator) submit(c *command) {
 		// A deadline before the end of the delay would be refused before it reaches the core.
 		c.expires = c.delay + g.duration()
 	}
-	if c.retries = -1; g.chance("retries") {
+	c.retries = -1
+	if g.chance("retries") {
 		c.retries = []int{0, 0, 1, 2, 5, 1000, 1 << 20}[g.rng.IntN(7)]
 	}
 	c.detach, c.quiet, c.progress = g.chance("detach"), g.chance("quiet"), g.chance("progressed")

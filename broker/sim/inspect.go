@@ -25,7 +25,8 @@ func (r *runner) comparePeers() error {
 			return fmt.Errorf("an unknown worker is listed: %+v", got)
 		}
 		want := got
-		if want.Type = nil; w.typ != "" {
+		want.Type = nil
+		if w.typ != "" {
 			want.Type = []byte(w.typ)
 		}
 		want.Room, want.JobsOut, want.Overdue, want.HasLeft = w.room, len(w.out), w.overdue(), w.left
@@ -43,7 +44,8 @@ func (r *runner) comparePeers() error {
 	}
 	for _, got := range listedSubmitters {
 		number, want := r.driver.numbers[got.Peer], got
-		if want.Jobs, want.Bytes = total(o.jobs, ownedBy(number)); !o.hasKind(number, submitters) {
+		want.Jobs, want.Bytes = total(o.jobs, ownedBy(number))
+		if !o.hasKind(number, submitters) {
 			return fmt.Errorf("an unknown submitter is listed: %+v", got)
 		}
 		if err := checkEqual(fmt.Sprintf("submitter p%d", number), want, got); err != nil {

@@ -121,7 +121,8 @@ func (o *oracle) reviveLetter(l *letter) {
 		return
 	}
 	// Each letter is refused or accepted by itself.
-	if o.observed.overloaded = !o.observed.held(l.id); o.wouldExceedLimit(&submitCommand) {
+	o.observed.overloaded = !o.observed.held(l.id)
+	if o.wouldExceedLimit(&submitCommand) {
 		return
 	}
 	o.acceptJob(&submitCommand, 0)

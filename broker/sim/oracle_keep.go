@@ -16,7 +16,8 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 	j.state, j.stateSince, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
 	// The core chooses the text of an error's reason, and so its length.
-	if j.outcomeBytes = len(last.body); last.op == broker.OpEnd {
+	j.outcomeBytes = len(last.body)
+	if last.op == broker.OpEnd {
 		info, _ := o.observed.job(j.id)
 		j.outcomeBytes = info.Bytes
 	}

@@ -111,7 +111,8 @@ func (o *oracle) unwant(c *command) {
 		return
 	}
 	o.notice(j)
-	if j.cancelled = true; c.boolArg {
+	j.cancelled = true
+	if c.boolArg {
 		o.timeOut(j)
 	}
 }

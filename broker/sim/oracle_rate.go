@@ -82,7 +82,8 @@ func (r *rateState) take(j *oracleJob, now int64, q quota) {
 func (r *rateState) giveBack(j *oracleJob, now int64) {
 	for i := range slices.Backward(r.starts) {
 		if s := &r.starts[i]; s.job == j && s.at == j.stateSince && s.minCost > 0 {
-			if s.minCost = 0; s.at != r.setAt {
+			s.minCost = 0
+			if s.at != r.setAt {
 				s.maxCost = min(s.maxCost, now-s.at)
 			}
 			return

@@ -95,7 +95,8 @@ func (o *oracle) wouldExceedLimit(c *command) bool {
 		}
 		n, bytes := total(o.jobs, matches)
 		borrowed, borrowedBytes := total(o.borrowed, matches)
-		if n, bytes = n+overdue, bytes+borrowedBytes+lateBytes+c.weight(); lender {
+		n, bytes = n+overdue, bytes+borrowedBytes+lateBytes+c.weight()
+		if lender {
 			n += borrowed
 		}
 		// The memory around jobs counts, too. Only the core knows how much it is, so both

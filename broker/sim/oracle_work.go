@@ -222,7 +222,8 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 func (o *oracle) gone(c *command) {
 	i := slices.IndexFunc(o.peers, func(p *oraclePeer) bool { return p.number == c.peer })
 	p := o.peers[i]
-	if o.peers = slices.Delete(o.peers, i, i+1); p.kind&(workers|borrowers) != 0 {
+	o.peers = slices.Delete(o.peers, i, i+1)
+	if p.kind&(workers|borrowers) != 0 {
 		o.workerGone(p, c.reason)
 	} else {
 		o.submitterGone(p)

@@ -87,7 +87,8 @@ func (t *Tracker) Update(conditions Conditions, now time.Time) List {
 		if !ok {
 			// A condition is assumed to have begun at the last look without it. So it is
 			// reported in time even if looks are rare.
-			if at = now; !c.Immediate && !t.updatedAt.IsZero() {
+			at = now
+			if !c.Immediate && !t.updatedAt.IsZero() {
 				at = t.updatedAt
 			}
 		}

@@ -122,7 +122,8 @@ func (c *natsConn) writeRest() {
 			b = b[n:]
 		}
 		c.mu.Lock()
-		if c.takenBytes = 0; err != nil {
+		c.takenBytes = 0
+		if err != nil {
 			c.err, c.unwrittenBytes = err, nil
 			_ = c.Close()
 		}

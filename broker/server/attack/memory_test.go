@@ -114,7 +114,8 @@ func TestHoardersDoNotExceedMemory(t *testing.T) {
 				buf := make([]byte, 64<<10)
 				for n := 0; n < 8*mib; {
 					k, err := p.Read(buf)
-					if n += k; err != nil {
+					n += k
+					if err != nil {
 						break
 					}
 				}

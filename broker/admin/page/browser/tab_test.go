@@ -128,7 +128,8 @@ func TestEveryViewByKeyboard(t *testing.T) {
 	for range 25 {
 		b.SendKeys("\t")
 		x := pagetest.Eval[[]string](b, `const e = document.activeElement, s = getComputedStyle(e); return [e.innerText || e.name || e.className, s.outlineStyle]`)
-		if focused[x[0]] = true; x[1] == "none" {
+		focused[x[0]] = true
+		if x[1] == "none" {
 			t.Errorf("%q has the focus and does not show it", x[0])
 		}
 	}
