@@ -5,8 +5,8 @@ package broker
 import "slices"
 
 // checkGroups checks the counts of groups, and which groups are shut.
-func (v *census) checkGroups() {
-	b := v.b
+func (c *census) checkGroups() {
+	b := c.b
 	waiting, running, sets := map[*group]int{}, map[*group]int{}, map[*group]int{}
 	queues := map[*groupSet]int{}
 	for _, q := range b.queues.All() {
@@ -54,13 +54,13 @@ func (v *census) checkGroups() {
 		cause, until := b.shutCause(g)
 		mustHold(g.shut == (cause != nil) || g.shut && g.timerPos >= 0, "group %q: shut %v, rule %v", g.name, g.shut, cause)
 		mustHold(until == 0 || g.timerPos >= 0, "group %q is shut until %d, and has no timer", g.name, until)
-		v.checkHeap("parked", &g.parked, v.position)
+		c.checkHeap("parked", &g.parked, c.position)
 		mustHold((g.openPos >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.openPos)
 		mustHold(g.openPos < 0 || g.parked.Top().Ties(b.openGroups.At(int(g.openPos))), "the place of group %q is not that of its best job", g.name)
 		g.watchers.Each(func(jt *jobType) {
 			mustHold(jt.watchedSet != nil && slices.Contains(jt.watchedSet.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
-	v.checkHeap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
+	c.checkHeap("open groups", &b.openGroups, func(number uint32) int32 { return b.groups.At(number).openPos })
 	mustHold(counted == b.countedGroups, "%d groups have jobs or are remembered, counted %d", counted, b.countedGroups)
 }

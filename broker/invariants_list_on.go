@@ -4,14 +4,14 @@ package broker
 
 import "gloom/broker/container"
 
-func (v *census) checkQueue(q *queue) {
-	b := v.b
+func (c *census) checkQueue(q *queue) {
+	b := c.b
 	n := 0
 	if q.spill != nil {
 		n = q.spill.byOrder.Len()
 		mustHold(n == q.spill.byAge.Len(), "spill %d, ages %d", n, q.spill.byAge.Len())
-		v.checkHeap("spill", &q.spill.byOrder, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].next) })
-		v.checkHeap("ages", &q.spill.byAge, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].prev) })
+		c.checkHeap("spill", &q.spill.byOrder, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].next) })
+		c.checkHeap("ages", &q.spill.byAge, func(ref uint32) int32 { return int32(b.jobs.Get(ref).links[laneLink].prev) })
 	}
 	for i, l := range q.lanes {
 		mustHold(i == 0 || q.lanes[i-1].priority < l.priority, "lanes out of order")
@@ -29,6 +29,6 @@ func (v *census) checkQueue(q *queue) {
 	mustHold(n == q.readyJobs, "queue counts %d, but has %d", q.readyJobs, n)
 }
 
-func (v *census) checkHeap(name string, heap *container.Heap, pos func(uint32) int32) {
+func (c *census) checkHeap(name string, heap *container.Heap, pos func(uint32) int32) {
 	mustPass(name, heap.Check(pos))
 }

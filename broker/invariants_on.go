@@ -60,37 +60,37 @@ type census struct {
 	borrowedRuns   int
 }
 
-func (v *census) checkRecords() {
-	b := v.b
+func (c *census) checkRecords() {
+	b := c.b
 	mustPass("jobs", b.jobs.Check(func(rec uint32, j *job) bool {
 		if j.state != stateFree {
-			v.checkRecord(rec, j)
+			c.checkRecord(rec, j)
 		}
 		return j.state != stateFree
 	}))
-	mustHold(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
-	mustHold(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
-	mustHold(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
-	mustHold(b.unsweptJobs == v.unswept, "unswept %d, counted %d", b.unsweptJobs, v.unswept)
-	mustHold(b.bytes == v.jobBytes, "bytes %d, counted %d", b.bytes, v.jobBytes)
-	mustHold(b.timings.Len() == v.timingCount, "timings %d, counted %d", b.timings.Len(), v.timingCount)
+	mustHold(b.overdueRuns == c.overdueRuns && b.overdueBytes == c.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, c.overdueRuns, c.overdueBytes)
+	mustHold(b.outcomes == c.outcomes && b.outcomeBytes == c.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, c.outcomes, c.outcomeBytes)
+	mustHold(b.borrowedRuns == c.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, c.borrowedRuns)
+	mustHold(b.unsweptJobs == c.unswept, "unswept %d, counted %d", b.unsweptJobs, c.unswept)
+	mustHold(b.bytes == c.jobBytes, "bytes %d, counted %d", b.bytes, c.jobBytes)
+	mustHold(b.timings.Len() == c.timingCount, "timings %d, counted %d", b.timings.Len(), c.timingCount)
 }
 
-func (v *census) checkRecord(rec uint32, j *job) {
-	b := v.b
-	v.jobsInSlab[j.slab] += b.slabs.Size(rec, j.slab, j.offset)
+func (c *census) checkRecord(rec uint32, j *job) {
+	b := c.b
+	c.jobsInSlab[j.slab] += b.slabs.Size(rec, j.slab, j.offset)
 	if j.flags&flagIndexed != 0 {
-		v.idCount++
+		c.idCount++
 		id := b.id(j)
 		mustHold(b.jobIndex.Find(b.jobIndex.Hash(id), id) == rec, "id %q does not lead to its record", id)
 	}
 	if j.timing != 0 {
-		v.timingCount++
+		c.timingCount++
 		mustHold(b.timing(j).job == rec, "timing of job %d names another", rec)
 	}
 	if j.state == stateOverdue {
-		v.overdueRuns++
-		v.overdueBytes += b.weight(nil, rec, j)
+		c.overdueRuns++
+		c.overdueBytes += b.weight(nil, rec, j)
 		mustHold(j.flags&flagIndexed == 0, "an overdue run holds its id")
 		return
 	}
@@ -104,32 +104,32 @@ func (v *census) checkRecord(rec uint32, j *job) {
 	}
 	mustHold(b.weight(f, rec, j) == int64(weight), "job %d weighs %d, counts as %d", rec, weight, b.weight(f, rec, j))
 	if b.isAbandoned(j) {
-		v.unswept++
+		c.unswept++
 		return
 	}
-	v.jobBytes += int64(weight)
-	v.typeBytes[f.jobType] += int64(weight)
+	c.jobBytes += int64(weight)
+	c.typeBytes[f.jobType] += int64(weight)
 	if f.submitter != nil && !f.isDead {
-		s := v.submitters[f.submitter]
+		s := c.submitters[f.submitter]
 		if s == nil {
 			s = &[2]int64{}
-			v.submitters[f.submitter] = s
+			c.submitters[f.submitter] = s
 		}
 		s[0]++
 		s[1] += int64(weight)
 	}
 	if j.flags&flagBorrowed != 0 {
-		v.borrowedCounts[f.jobType]++
-		v.borrowedRuns++
+		c.borrowedCounts[f.jobType]++
+		c.borrowedRuns++
 		mustHold(j.state == stateRunning && j.flags&flagIndexed == 0 && (f.submitter == nil || f.submitter.isLender), "borrowed job %d waits, or holds its id", rec)
 		mustHold(b.borrowedRunOn(b.workerOf(j), b.id(j)) == rec, "borrowed job %d is not found", rec)
 		return
 	}
 	mustHold(j.flags&flagIndexed != 0, "job %d does not hold its id", rec)
-	l := v.ledgers[f.jobType]
+	l := c.ledgers[f.jobType]
 	if l == nil {
 		l = &Ledger{}
-		v.ledgers[f.jobType] = l
+		c.ledgers[f.jobType] = l
 	}
 	switch j.state {
 	case stateDelayed:
@@ -141,9 +141,9 @@ func (v *census) checkRecord(rec uint32, j *job) {
 		l.Running++
 		mustHold(b.workerOf(j) != nil, "job %d runs on no worker", rec)
 	case stateEnded:
-		v.endedCounts[f]++
-		v.outcomes++
-		v.outcomeBytes += int64(weight)
+		c.endedCounts[f]++
+		c.outcomes++
+		c.outcomeBytes += int64(weight)
 		mustHold(f.isKept && b.timing(j).pos >= 0, "an outcome is not of a kept job, or has no timer")
 	}
 }
@@ -157,12 +157,12 @@ func boolToInt(is bool) int {
 	return 0
 }
 
-func (v *census) checkPeers() {
-	b := v.b
+func (c *census) checkPeers() {
+	b := c.b
 	joined, borrowers, leavers := map[*jobType]int{}, map[*jobType]int{}, map[*jobType]int{}
 	for i := range b.peers.All() {
 		if s := b.peerAt(i).submitter; s != nil {
-			have := v.submitters[s]
+			have := c.submitters[s]
 			if have == nil {
 				have = &[2]int64{}
 			}
@@ -205,10 +205,10 @@ func (v *census) checkPeers() {
 	}
 }
 
-func (v *census) checkMemory() {
-	b := v.b
-	mustPass("slabs", b.slabs.Check(v.jobsInSlab))
-	mustPass("index", b.jobIndex.Check(v.idCount))
+func (c *census) checkMemory() {
+	b := c.b
+	mustPass("slabs", b.slabs.Check(c.jobsInSlab))
+	mustPass("index", b.jobIndex.Check(c.idCount))
 	big := int64(0)
 	for rec, body := range b.bigBodies {
 		mustHold(b.jobs.Get(rec).flags&flagBig != 0, "a big body belongs to no job")
@@ -217,14 +217,14 @@ func (v *census) checkMemory() {
 	mustHold(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
 }
 
-func (v *census) checkLetters() {
-	d := &v.b.deadLetters
+func (c *census) checkLetters() {
+	d := &c.b.deadLetters
 	n, bytes := 0, int64(0)
-	for _, jt := range v.b.types.All() {
+	for _, jt := range c.b.types.All() {
 		if jt == nil {
 			continue
 		}
-		mustHold(jt.letters.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", jt.name, jt.letters.n)
+		mustHold(jt.letters.n <= c.b.cfg.DeadLetters, "type %q keeps %d letters", jt.name, jt.letters.n)
 		n += jt.letters.n
 		of, last := 0, 0
 		for _, letters := range jt.letters.blocks {
@@ -239,5 +239,5 @@ func (v *census) checkLetters() {
 		mustHold(of == jt.letters.n, "type %q counts %d letters, but has %d", jt.name, jt.letters.n, of)
 	}
 	mustHold(n == d.byAge.Len() && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.Len(), d.bytes, n, bytes)
-	mustHold(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
+	mustHold(bytes <= max(0, c.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
 }

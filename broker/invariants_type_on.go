@@ -4,8 +4,8 @@ package broker
 
 import "gloom/broker/container"
 
-func (v *census) checkTypes() {
-	b := v.b
+func (c *census) checkTypes() {
+	b := c.b
 	sum := b.forgottenTotals
 	spare, dead := 0, 0
 	for _, jt := range b.types.All() {
@@ -13,17 +13,17 @@ func (v *census) checkTypes() {
 			continue
 		}
 		sum.Add(&jt.Ledger)
-		l := v.ledgers[jt]
+		l := c.ledgers[jt]
 		if l == nil {
 			l = &Ledger{}
 		}
 		mustHold(jt.Imbalance() == 0, "type %q is out of balance: %+v", jt.name, jt.Ledger)
 		mustHold(jt.Delayed == l.Delayed && jt.Queued == l.Queued && jt.Running == l.Running,
 			"type %q counts %+v, has %+v", jt.name, jt.Ledger, *l)
-		mustHold(int(jt.borrowedRuns) == v.borrowedCounts[jt], "type %q counts %d borrowed runs, but has %d", jt.name, jt.borrowedRuns, v.borrowedCounts[jt])
-		mustHold(jt.bytes == v.typeBytes[jt], "type %q counts %d bytes, but has %d", jt.name, jt.bytes, v.typeBytes[jt])
-		v.checkHeap("line", &jt.line, v.position)
-		mustHold(jt.line.Len() == 0 || jt.idleWorkers.Len() == 0 || v.mayBlock(jt), "type %q has %d queues ready and %d workers idle", jt.name, jt.line.Len(), jt.idleWorkers.Len())
+		mustHold(int(jt.borrowedRuns) == c.borrowedCounts[jt], "type %q counts %d borrowed runs, but has %d", jt.name, jt.borrowedRuns, c.borrowedCounts[jt])
+		mustHold(jt.bytes == c.typeBytes[jt], "type %q counts %d bytes, but has %d", jt.name, jt.bytes, c.typeBytes[jt])
+		c.checkHeap("line", &jt.line, c.position)
+		mustHold(jt.line.Len() == 0 || jt.idleWorkers.Len() == 0 || c.mayBlock(jt), "type %q has %d queues ready and %d workers idle", jt.name, jt.line.Len(), jt.idleWorkers.Len())
 		mustHold((jt.unusedRing != nil) == !jt.inUse() && jt.unusedLink.InRing() == !jt.inUse(), "type %q: unused %v, in use %v", jt.name, jt.unusedLink.InRing(), jt.inUse())
 		if jt.unusedLink.InRing() && jt.letters.n == 0 {
 			spare++
@@ -47,8 +47,8 @@ func (v *census) checkTypes() {
 
 // checkPools checks that each pair is in one heap. A pair's key there may be stale, but then it sorts
 // too early, never too late. No job that may run waits while a worker for it is idle.
-func (v *census) checkPools() {
-	b := v.b
+func (c *census) checkPools() {
+	b := c.b
 	n := 0
 	workers, leavers := map[*pool]int{}, map[*pool]int{}
 	for i := range b.peers.All() {
@@ -62,7 +62,7 @@ func (v *census) checkPools() {
 		if jt == nil {
 			continue
 		}
-		v.checkHeap("pools", &jt.idlePairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
+		c.checkHeap("pools", &jt.idlePairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		named, waiting := 0, 0
 		for rec, prev := jt.firstPair, uint32(0); rec != 0; {
 			pair := b.pairs.Get(rec)
@@ -79,10 +79,10 @@ func (v *census) checkPools() {
 			} else {
 				mustHold(p.readyPairs.At(int(pair.pos)).Ref == rec, "a pair is out of place")
 				mustHold(p.idleWorkers.Len() == 0 || p.isMarked, "type %q is ready for an idle pool", jt.name)
-				best, ready := v.bestKey(jt)
-				mustHold(v.mayBlock(jt) || !ready || !best.Before(p.readyPairs.At(int(pair.pos))), "a job of type %q is better than the key that its pool has", jt.name)
+				best, ready := c.bestKey(jt)
+				mustHold(c.mayBlock(jt) || !ready || !best.Before(p.readyPairs.At(int(pair.pos))), "a job of type %q is better than the key that its pool has", jt.name)
 			}
-			mustHold(v.mayBlock(jt) || jt.line.Len() == 0 || p.idleWorkers.Len() == 0, "a job of type %q waits while a pool is idle", jt.name)
+			mustHold(c.mayBlock(jt) || jt.line.Len() == 0 || p.idleWorkers.Len() == 0, "a job of type %q waits while a pool is idle", jt.name)
 			n++
 			prev, rec = rec, pair.typeNext
 		}
@@ -96,7 +96,7 @@ func (v *census) checkPools() {
 		mustHold(p.ringLink.InRing() == (p.idleWorkers.Len() > 0), "a pool has %d idle workers, listed %v", p.idleWorkers.Len(), p.ringLink.InRing())
 		mustHold(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
 		mustHold(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
-		v.checkHeap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
+		c.checkHeap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
 		for rec, prev := p.firstPair, uint32(0); rec != 0; {
 			pair := b.pairs.Get(rec)
@@ -118,20 +118,20 @@ func (v *census) checkPools() {
 
 // position returns the position in a line that a queue, a tenant or held queues have recorded for
 // themselves.
-func (v *census) position(ref uint32) int32 {
+func (c *census) position(ref uint32) int32 {
 	switch number := ref &^ refMarks; ref & refMarks {
 	case refTenant:
-		return v.b.tenants.At(number).pos
+		return c.b.tenants.At(number).pos
 	case refHeld:
-		return v.b.heldQueues.At(number).pos
+		return c.b.heldQueues.At(number).pos
 	}
-	return v.b.queues.At(ref).pos
+	return c.b.queues.At(ref).pos
 }
 
 // bestKey returns the key of the job that a type hands out next; known is false if only
 // nextQueue can find that out.
-func (v *census) bestKey(jt *jobType) (best container.Entry, known bool) {
-	b := v.b
+func (c *census) bestKey(jt *jobType) (best container.Entry, known bool) {
+	b := c.b
 	var place container.Entry
 	turns := map[*tenant]container.Entry{}
 	for _, q := range b.queues.All() {
@@ -158,15 +158,15 @@ func (v *census) bestKey(jt *jobType) (best container.Entry, known bool) {
 }
 
 // mayBlock reports whether jobs of the type may wait although workers are idle.
-func (v *census) mayBlock(jt *jobType) bool {
+func (c *census) mayBlock(jt *jobType) bool {
 	return jt.paused || jt.limits.Concurrency > 0 && jt.runningHere() >= jt.limits.Concurrency ||
-		jt.timerPos >= 0 || v.b.handOutStopped || jt.isMarked || v.b.workLeft
+		jt.timerPos >= 0 || c.b.handOutStopped || jt.isMarked || c.b.workLeft
 }
 
 // checkQueues checks that queues, tenants and held queues have the right counts and are where they
 // belong.
-func (v *census) checkQueues() {
-	b := v.b
+func (c *census) checkQueues() {
+	b := c.b
 	lanes, heaps := int64(0), b.timers.Share()+b.contenders.Share()+b.openGroups.Share()
 	for _, p := range b.pools.All() {
 		if p != nil {
@@ -226,7 +226,7 @@ func (v *census) checkQueues() {
 			mustHold(y.Ref == q.number && (key.Ties(y) || q.isParkedByTurn() && y.A == key.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
 			mustHold(!q.isParkedByTurn() || q.heldIn.byBestJob.At(int(q.bestJobPos)).Ties(&key), "a queue waits for its turn with a job other than its best")
 		}
-		v.checkQueue(q)
+		c.checkQueue(q)
 		if t := q.tenant; t != nil {
 			if tenants[t] == nil {
 				tenants[t] = &sum{}
@@ -240,7 +240,7 @@ func (v *census) checkQueues() {
 			continue
 		}
 		heaps += t.line.Share()
-		v.checkHeap("tenant", &t.line, v.position)
+		c.checkHeap("tenant", &t.line, c.position)
 		x := tenants[t]
 		mustHold(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queueCount == x.holdings && t.jobCount == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queueCount, t.jobCount, x)
 		if t.pos >= 0 {
@@ -257,9 +257,9 @@ func (v *census) checkQueues() {
 			continue
 		}
 		heaps += p.queues.Share() + p.byBestJob.Share()
-		v.checkHeap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
+		c.checkHeap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
 		mustHold(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.jobType.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
-		v.checkHeap("held", &p.queues, v.position)
+		c.checkHeap("held", &p.queues, c.position)
 		mustHold(int(p.number) == number && p.jobType.heldQueues[p.group] == p && p.refs == users[p] && p.refs > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "held queues of type %q count %d, but are %d, or cannot be found by their group", p.jobType.name, p.refs, users[p])
 		if p.pos >= 0 {
 			heap := &p.group.parked
@@ -274,8 +274,8 @@ func (v *census) checkQueues() {
 }
 
 // checkHoldings checks the counts of each holding, and that the holding is found by its key.
-func (v *census) checkHoldings() {
-	b := v.b
+func (c *census) checkHoldings() {
+	b := c.b
 	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0
 	for number, h := range b.holdings.All() {
 		if h == nil {
@@ -307,7 +307,7 @@ func (v *census) checkHoldings() {
 			}
 			mustHold(n == l.n && prev == l.tail, "a holding counts %d jobs, but has %d", l.n, n)
 		}
-		mustHold(count[stateQueued]+count[stateSpilled] == h.queuedJobs && count[stateDelayed] == h.delayedJobs && count[stateEnded] == h.endedJobs && h.endedJobs == v.endedCounts[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queuedJobs, h.delayedJobs, h.endedJobs, count)
+		mustHold(count[stateQueued]+count[stateSpilled] == h.queuedJobs && count[stateDelayed] == h.delayedJobs && count[stateEnded] == h.endedJobs && h.endedJobs == c.endedCounts[h], "a holding counts %d ready, %d delayed and %d ended jobs, but has %v", h.queuedJobs, h.delayedJobs, h.endedJobs, count)
 		mustHold(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, but has %d and %d", h.bytes, h.runBytes, bytes, run)
 		mustHold((!h.isKept || h.origin != 0) && (!h.isKept || !h.isDead), "a holding of kept jobs is dead or has no origin")
 		if !h.isDead && (h.submitter != nil || !h.isKept) {

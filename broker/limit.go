@@ -45,45 +45,45 @@ type bucket struct {
 }
 
 // opensAt returns the time from which one more job may start.
-func (x *bucket) opensAt(p *pace) int64 {
+func (b *bucket) opensAt(p *pace) int64 {
 	if p.step == 0 {
 		return math.MinInt64
 	}
-	return x.fullAt - p.leeway
+	return b.fullAt - p.leeway
 }
 
 // used returns how much of the bucket is used up, in nanoseconds.
-func (x *bucket) used(now int64) int64 { return max(0, x.fullAt-now) }
+func (b *bucket) used(now int64) int64 { return max(0, b.fullAt-now) }
 
 // take uses up one step for a job that is handed out.
-func (x *bucket) take(now int64, p *pace) {
+func (b *bucket) take(now int64, p *pace) {
 	if p.step == 0 {
 		return
 	}
-	used := x.used(now)
-	if x.minUsed = min(x.minUsed, used); x.minUsed < p.step || x.minUsedSince == now {
-		x.minUsedSince, x.minUsed = now, used+p.step
+	used := b.used(now)
+	if b.minUsed = min(b.minUsed, used); b.minUsed < p.step || b.minUsedSince == now {
+		b.minUsedSince, b.minUsed = now, used+p.step
 	}
-	x.fullAt = now + used + p.step
+	b.fullAt = now + used + p.step
 }
 
 // undoTake undoes take for a job that was handed out at startedAt, as far as the passing of time
 // has not done so already. The amount that is given back is limited, so that the use since
 // startedAt, computed without that job, is never below zero. So the remaining jobs keep to the rate
 // over any span of time.
-func (x *bucket) undoTake(now, startedAt int64, p *pace) {
-	if p.step == 0 || startedAt <= x.rateSetAt {
+func (b *bucket) undoTake(now, startedAt int64, p *pace) {
+	if p.step == 0 || startedAt <= b.rateSetAt {
 		return
 	}
-	used := x.used(now)
-	x.minUsed = min(x.minUsed, used)
+	used := b.used(now)
+	b.minUsed = min(b.minUsed, used)
 	refund := max(0, p.step-(now-startedAt)) // what this job still uses up
-	if startedAt >= x.minUsedSince {
-		refund = max(refund, min(p.step, x.minUsed))
+	if startedAt >= b.minUsedSince {
+		refund = max(refund, min(p.step, b.minUsed))
 	}
 	refund = min(refund, used)
-	x.fullAt = now + used - refund
-	x.minUsed = max(0, x.minUsed-refund)
+	b.fullAt = now + used - refund
+	b.minUsed = max(0, b.minUsed-refund)
 }
 
 // rateAllows reports whether the rate limit of a type lets a job start now. If not, it sets the
@@ -97,8 +97,8 @@ func (b *Broker) rateAllows(jt *jobType) bool {
 }
 
 // tokens returns how many jobs the bucket lets start at once.
-func (x *bucket) tokens(now int64, p *pace) int {
-	room := p.leeway - x.used(now)
+func (b *bucket) tokens(now int64, p *pace) int {
+	room := p.leeway - b.used(now)
 	switch {
 	case p.step == 0:
 		return math.MaxInt

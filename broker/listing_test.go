@@ -45,109 +45,109 @@ type listingWorld struct {
 	worker     broker.Peer // a worker with room for some jobs of type a
 }
 
-func (x *listingWorld) noteEffects(fx []broker.Effect) {
+func (w *listingWorld) noteEffects(fx []broker.Effect) {
 	for _, e := range fx {
 		switch e.Op {
 		case broker.OpJob:
-			x.jobs[string(e.ID)].state, x.jobs[string(e.ID)].worker = "running", e.Peer
+			w.jobs[string(e.ID)].state, w.jobs[string(e.ID)].worker = "running", e.Peer
 		case broker.OpRefuse:
-			x.t.Fatalf("%s is refused: %+v", e.ID, e.Reason)
+			w.t.Fatalf("%s is refused: %+v", e.ID, e.Reason)
 		}
 	}
 }
 
 // change carries out a random command.
-func (x *listingWorld) change() {
-	x.now += x.rng.Int64N(1000)
+func (w *listingWorld) change() {
+	w.now += w.rng.Int64N(1000)
 	randomJob := func() *listedJob {
-		ids := slices.Sorted(maps.Keys(x.jobs))
-		return x.jobs[ids[x.rng.IntN(len(ids))]]
+		ids := slices.Sorted(maps.Keys(w.jobs))
+		return w.jobs[ids[w.rng.IntN(len(ids))]]
 	}
-	switch v := x.rng.IntN(10); {
-	case v < 5 && len(x.jobs) < x.maxJobs || len(x.jobs) == 0:
-		x.submit()
+	switch v := w.rng.IntN(10); {
+	case v < 5 && len(w.jobs) < w.maxJobs || len(w.jobs) == 0:
+		w.submit()
 	case v < 7:
 		j := randomJob()
-		fx, code := x.core.Revoke(x.now, []byte(j.id), false)
+		fx, code := w.core.Revoke(w.now, []byte(j.id), false)
 		switch {
 		case code == broker.NotProcessing && j.state == "running":
 		case code != 0:
-			x.t.Fatalf("%+v cannot be cancelled: code %d", j, code)
+			w.t.Fatalf("%+v cannot be cancelled: code %d", j, code)
 		default:
-			x.recordJobEnd(j)
+			w.recordJobEnd(j)
 		}
-		x.noteEffects(fx)
+		w.noteEffects(fx)
 	case v < 9:
 		j := randomJob()
 		if j.state != "running" {
 			return
 		}
-		fx := x.core.Respond(x.now, x.worker, []byte(j.id), []byte("2"), false)
-		x.recordJobEnd(j)
-		x.noteEffects(fx)
+		fx := w.core.Respond(w.now, w.worker, []byte(j.id), []byte("2"), false)
+		w.recordJobEnd(j)
+		w.noteEffects(fx)
 	default:
-		x.noteEffects(x.core.Tick(x.now))
+		w.noteEffects(w.core.Tick(w.now))
 	}
 }
 
 // submit submits a job of any kind.
-func (x *listingWorld) submit() {
-	x.n++
-	j := &listedJob{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.rng.IntN(2)], state: "queued", at: x.now, sub: x.submitters[x.rng.IntN(len(x.submitters))]}
+func (w *listingWorld) submit() {
+	w.n++
+	j := &listedJob{id: fmt.Sprintf("j%d", w.n), typ: []string{"a", "b"}[w.rng.IntN(2)], state: "queued", at: w.now, sub: w.submitters[w.rng.IntN(len(w.submitters))]}
 	s := &broker.Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), NoAck: true}
-	if x.rng.IntN(3) == 0 {
-		j.groups = []string{"g", "h"}[x.rng.IntN(2):]
+	if w.rng.IntN(3) == 0 {
+		j.groups = []string{"g", "h"}[w.rng.IntN(2):]
 		for _, g := range j.groups {
 			s.Groups = append(s.Groups, []byte(g))
 		}
 	}
-	if x.rng.IntN(4) == 0 {
+	if w.rng.IntN(4) == 0 {
 		j.state, s.Delay = "delayed", time.Hour
 	}
-	s.Detach = x.rng.IntN(4) == 0
+	s.Detach = w.rng.IntN(4) == 0
 	if s.Detach {
 		j.sub = 0
 	}
-	if !s.Detach && x.rng.IntN(4) == 0 {
+	if !s.Detach && w.rng.IntN(4) == 0 {
 		s.Keep = time.Hour
 	}
-	x.jobs[j.id] = j
-	x.noteEffects(x.core.Submit(x.now, map[bool]broker.Peer{true: x.submitters[0], false: j.sub}[j.sub == 0], s))
+	w.jobs[j.id] = j
+	w.noteEffects(w.core.Submit(w.now, map[bool]broker.Peer{true: w.submitters[0], false: j.sub}[j.sub == 0], s))
 }
 
 // recordJobEnd records that a job has ended: it leaves the list, unless the core keeps its outcome.
-func (x *listingWorld) recordJobEnd(j *listedJob) {
-	if info, there := x.core.Explain(x.now, []byte(j.id)); there && info.State == "ended" && j.state != "ended" {
+func (w *listingWorld) recordJobEnd(j *listedJob) {
+	if info, there := w.core.Explain(w.now, []byte(j.id)); there && info.State == "ended" && j.state != "ended" {
 		j.state, j.worker = "ended", 0
 		return
 	}
-	delete(x.jobs, j.id)
+	delete(w.jobs, j.id)
 }
 
-func (x *listingWorld) randomFilter() *broker.JobFilter {
-	q := &broker.JobFilter{State: append([]string{"", ""}, broker.JobStates...)[x.rng.IntN(6)]}
-	if x.rng.IntN(3) > 0 {
-		q.Type = []byte{"ab"[x.rng.IntN(2)]}
+func (w *listingWorld) randomFilter() *broker.JobFilter {
+	q := &broker.JobFilter{State: append([]string{"", ""}, broker.JobStates...)[w.rng.IntN(6)]}
+	if w.rng.IntN(3) > 0 {
+		q.Type = []byte{"ab"[w.rng.IntN(2)]}
 	}
-	switch x.rng.IntN(6) {
+	switch w.rng.IntN(6) {
 	case 0:
-		q.Group = []byte{"gh"[x.rng.IntN(2)]}
+		q.Group = []byte{"gh"[w.rng.IntN(2)]}
 	case 1:
-		q.ID = fmt.Sprint(x.rng.IntN(10))
+		q.ID = fmt.Sprint(w.rng.IntN(10))
 	case 2:
-		q.MinAge = time.Duration(x.rng.Int64N(x.now + 1))
+		q.MinAge = time.Duration(w.rng.Int64N(w.now + 1))
 	case 3:
-		q.Submitter = x.submitters[x.rng.IntN(len(x.submitters))]
+		q.Submitter = w.submitters[w.rng.IntN(len(w.submitters))]
 	case 4:
-		q.Worker = x.worker
+		q.Worker = w.worker
 	}
 	return q
 }
 
-func (x *listingWorld) matching(q *broker.JobFilter) map[string]bool {
+func (w *listingWorld) matching(q *broker.JobFilter) map[string]bool {
 	out := map[string]bool{}
-	for id, j := range x.jobs {
-		if j.matches(q, x.now) {
+	for id, j := range w.jobs {
+		if j.matches(q, w.now) {
 			out[id] = true
 		}
 	}
@@ -226,10 +226,10 @@ func TestListingShowsEachJobOnce(t *testing.T) {
 	}
 }
 
-func (x *listingWorld) cancelAll(q *broker.JobFilter) {
-	want := x.matching(q)
+func (w *listingWorld) cancelAll(q *broker.JobFilter) {
+	want := w.matching(q)
 	for id := range want {
-		if s := x.jobs[id].state; s == "ended" || s == "running" {
+		if s := w.jobs[id].state; s == "ended" || s == "running" {
 			delete(want, id) // running jobs have a test of their own
 		}
 	}
@@ -240,15 +240,15 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 	for from := 0; from >= 0; {
 		var fx []broker.Effect
 		var n int
-		fx, n, from = x.core.RevokeJobs(x.now, from, math.MaxInt, q)
+		fx, n, from = w.core.RevokeJobs(w.now, from, math.MaxInt, q)
 		done += n
-		x.noteEffects(fx)
+		w.noteEffects(fx)
 	}
 	if done != len(want) {
-		x.t.Fatalf("%d jobs are cancelled for %+v, want %d", done, q, len(want))
+		w.t.Fatalf("%d jobs are cancelled for %+v, want %d", done, q, len(want))
 	}
 	for id := range want {
-		x.recordJobEnd(x.jobs[id])
+		w.recordJobEnd(w.jobs[id])
 	}
 }
 

@@ -34,16 +34,16 @@ type twinWorker struct {
 }
 
 // handOut hands out what it can, and returns which worker got which job.
-func (x *poolTwin) handOut() (handOuts []string) {
+func (tw *poolTwin) handOut() (handOuts []string) {
 	for {
 		best, to := -1, -1
-		for i, j := range x.jobs {
-			if x.pausedTypes[j.typ] || best >= 0 && x.jobs[best].priority >= j.priority {
+		for i, j := range tw.jobs {
+			if tw.pausedTypes[j.typ] || best >= 0 && tw.jobs[best].priority >= j.priority {
 				continue
 			}
 			idlest := -1
-			for n, w := range x.workers {
-				if w.line > 0 && w.servesType(j.typ) && (idlest < 0 || w.line < x.workers[idlest].line) {
+			for n, w := range tw.workers {
+				if w.line > 0 && w.servesType(j.typ) && (idlest < 0 || w.line < tw.workers[idlest].line) {
 					idlest = n
 				}
 			}
@@ -54,10 +54,10 @@ func (x *poolTwin) handOut() (handOuts []string) {
 		if best < 0 {
 			return handOuts
 		}
-		w := &x.workers[to]
-		handOuts = append(handOuts, fmt.Sprintf("%d gets %s", w.peer, x.jobs[best].id))
-		w.line, w.job = 0, x.jobs[best].typ
-		x.jobs = slices.Delete(x.jobs, best, best+1)
+		w := &tw.workers[to]
+		handOuts = append(handOuts, fmt.Sprintf("%d gets %s", w.peer, tw.jobs[best].id))
+		w.line, w.job = 0, tw.jobs[best].typ
+		tw.jobs = slices.Delete(tw.jobs, best, best+1)
 	}
 }
 

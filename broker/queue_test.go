@@ -38,51 +38,51 @@ func orderQueued(x, y queuedJob) int {
 }
 
 // push adds a job with number seq, or with the next number if seq is 0.
-func (x *queueTwin) push(prio int64, seq uint64) {
+func (tw *queueTwin) push(prio int64, seq uint64) {
 	if seq == 0 {
-		x.seq++
-		seq = x.seq
+		tw.seq++
+		seq = tw.seq
 	}
-	rec, j := x.b.jobs.Take()
+	rec, j := tw.b.jobs.Take()
 	j.arrival, j.submittedAt = uint32(seq), int64(seq)
-	x.b.storeJob(rec, j, nil, prio, nil, nil, false)
-	x.b.addReady(x.queue, rec, j)
+	tw.b.storeJob(rec, j, nil, prio, nil, nil, false)
+	tw.b.addReady(tw.queue, rec, j)
 	if j.state == stateSpilled {
-		x.spilledCount++
+		tw.spilledCount++
 	} else {
-		x.laneCount++
+		tw.laneCount++
 	}
 	e := queuedJob{rec, prio, seq}
-	i, _ := slices.BinarySearchFunc(x.want, e, orderQueued)
-	x.want = slices.Insert(x.want, i, e)
+	i, _ := slices.BinarySearchFunc(tw.want, e, orderQueued)
+	tw.want = slices.Insert(tw.want, i, e)
 }
 
-func (x *queueTwin) pullJob(i int) queuedJob {
-	e := x.want[i]
-	x.b.removeReady(x.queue, e.record, x.b.jobs.Get(e.record))
-	x.b.jobs.Put(e.record)
-	x.want = slices.Delete(x.want, i, i+1)
+func (tw *queueTwin) pullJob(i int) queuedJob {
+	e := tw.want[i]
+	tw.b.removeReady(tw.queue, e.record, tw.b.jobs.Get(e.record))
+	tw.b.jobs.Put(e.record)
+	tw.want = slices.Delete(tw.want, i, i+1)
 	return e
 }
 
-func (x *queueTwin) check() {
-	x.t.Helper()
-	if x.queue.readyJobs != len(x.want) {
-		x.t.Fatalf("%d jobs, want %d", x.queue.readyJobs, len(x.want))
+func (tw *queueTwin) check() {
+	tw.t.Helper()
+	if tw.queue.readyJobs != len(tw.want) {
+		tw.t.Fatalf("%d jobs, want %d", tw.queue.readyJobs, len(tw.want))
 	}
-	if len(x.want) == 0 {
+	if len(tw.want) == 0 {
 		return
 	}
-	if got := x.b.bestKey(x.queue); got.Ref != x.want[0].record {
-		j := x.b.jobs.Get(got.Ref)
-		x.t.Fatalf("the best has priority %d and number %d, want %+v", x.b.priority(j), j.arrival, x.want[0])
+	if got := tw.b.bestKey(tw.queue); got.Ref != tw.want[0].record {
+		j := tw.b.jobs.Get(got.Ref)
+		tw.t.Fatalf("the best has priority %d and number %d, want %+v", tw.b.priority(j), j.arrival, tw.want[0])
 	}
-	oldest := x.want[0].seq
-	for _, e := range x.want {
+	oldest := tw.want[0].seq
+	for _, e := range tw.want {
 		oldest = min(oldest, e.seq)
 	}
-	if got := x.b.oldestSubmit(x.queue); got != int64(oldest) {
-		x.t.Fatalf("the oldest has number %d, want %d", got, oldest)
+	if got := tw.b.oldestSubmit(tw.queue); got != int64(oldest) {
+		tw.t.Fatalf("the oldest has number %d, want %d", got, oldest)
 	}
 }
 

@@ -17,7 +17,7 @@ type QueuePosition struct {
 const maxAhead = 10_000
 
 // Exact reports whether exactly Ahead jobs come before the job; otherwise there may be more.
-func (p *QueuePosition) Exact() bool { return p.Ahead < maxAhead && !p.isUncertain }
+func (q *QueuePosition) Exact() bool { return q.Ahead < maxAhead && !q.isUncertain }
 
 // QueuePosition counts one piece of the jobs that come before a queued job, and reports whether
 // there is more to count.

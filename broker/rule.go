@@ -107,21 +107,21 @@ func (b *Broker) reviseGroups(changed []*rule) {
 	}
 }
 
-func (v *revision) step(b *Broker) (cost int, done bool) {
-	if v.next >= len(b.groups.All()) {
+func (r *revision) step(b *Broker) (cost int, done bool) {
+	if r.next >= len(b.groups.All()) {
 		b.revisionsInProgress--
 		return 1, true
 	}
-	g := b.groups.All()[v.next]
-	v.next++
+	g := b.groups.All()[r.next]
+	r.next++
 	if g == nil {
 		return 1, false
 	}
 	name := wire.Value(g.name)
-	if slices.ContainsFunc(v.rules, func(r *rule) bool { return r.pattern.Matches(name) }) {
+	if slices.ContainsFunc(r.rules, func(r *rule) bool { return r.pattern.Matches(name) }) {
 		b.applyRules(g)
 	}
-	return len(v.rules), false
+	return len(r.rules), false
 }
 
 // applyNewRules applies the current rules to the groups of a set, before a job with that set is

@@ -32,40 +32,40 @@ func parseVerbLine(line string) *verbArgs {
 }
 
 // arg returns plain word number i, or "" if there are fewer.
-func (a *verbArgs) arg(i int) string {
-	if i < len(a.args) {
-		return a.args[i]
+func (v *verbArgs) arg(i int) string {
+	if i < len(v.args) {
+		return v.args[i]
 	}
 	return ""
 }
 
-func (a *verbArgs) argBytes(i int) []byte {
-	if s := a.arg(i); s != "" {
+func (v *verbArgs) argBytes(i int) []byte {
+	if s := v.arg(i); s != "" {
 		return []byte(s)
 	}
 	return nil
 }
 
 // hasFlag reports whether name is among the plain words from number n on.
-func (a *verbArgs) hasFlag(n int, name string) bool {
-	for i := n; i < len(a.args); i++ {
-		if a.args[i] == name {
+func (v *verbArgs) hasFlag(n int, name string) bool {
+	for i := n; i < len(v.args); i++ {
+		if v.args[i] == name {
 			return true
 		}
 	}
 	return false
 }
 
-func (a *verbArgs) option(name, fallback string) string {
-	a.usedOpts[name] = true
-	if v, ok := a.opts[name]; ok {
+func (v *verbArgs) option(name, fallback string) string {
+	v.usedOpts[name] = true
+	if v, ok := v.opts[name]; ok {
 		return v
 	}
 	return fallback
 }
 
-func (a *verbArgs) floatOption(name string) float64 {
-	f, err := strconv.ParseFloat(a.option(name, "0"), 64)
+func (v *verbArgs) floatOption(name string) float64 {
+	f, err := strconv.ParseFloat(v.option(name, "0"), 64)
 	if err != nil {
 		panic(err)
 	}
@@ -73,8 +73,8 @@ func (a *verbArgs) floatOption(name string) float64 {
 }
 
 // listOption splits the value of an option at its commas; it returns nil if the option is absent.
-func (a *verbArgs) listOption(name string) (list [][]byte) {
-	if values := a.option(name, ""); values != "" {
+func (v *verbArgs) listOption(name string) (list [][]byte) {
+	if values := v.option(name, ""); values != "" {
 		for _, part := range strings.Split(values, ",") {
 			list = append(list, []byte(part))
 		}
@@ -82,24 +82,24 @@ func (a *verbArgs) listOption(name string) (list [][]byte) {
 	return list
 }
 
-func (a *verbArgs) changeRequest(id int) *broker.ChangeRequest {
-	c := &broker.ChangeRequest{ID: a.argBytes(id), Delay: a.durationOption("delay", -1), Groups: a.listOption("groups")}
-	_, c.SetPriority = a.opts["priority"]
-	_, c.SetGroups = a.opts["groups"]
-	c.Priority = a.numberOption("priority", 0)
+func (v *verbArgs) changeRequest(id int) *broker.ChangeRequest {
+	c := &broker.ChangeRequest{ID: v.argBytes(id), Delay: v.durationOption("delay", -1), Groups: v.listOption("groups")}
+	_, c.SetPriority = v.opts["priority"]
+	_, c.SetGroups = v.opts["groups"]
+	c.Priority = v.numberOption("priority", 0)
 	return c
 }
 
-func (a *verbArgs) numberOption(name string, fallback int64) int64 {
-	n, err := strconv.ParseInt(a.option(name, strconv.FormatInt(fallback, 10)), 10, 64)
+func (v *verbArgs) numberOption(name string, fallback int64) int64 {
+	n, err := strconv.ParseInt(v.option(name, strconv.FormatInt(fallback, 10)), 10, 64)
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
 	return n
 }
 
-func (a *verbArgs) durationOption(name string, fallback time.Duration) time.Duration {
-	d, err := time.ParseDuration(a.option(name, fallback.String()))
+func (v *verbArgs) durationOption(name string, fallback time.Duration) time.Duration {
+	d, err := time.ParseDuration(v.option(name, fallback.String()))
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", name, err))
 	}
@@ -129,9 +129,9 @@ func (s *script) runLine(line string) (err error) {
 	return w.checkOpts()
 }
 
-func (a *verbArgs) checkOpts() error {
-	for name := range a.opts {
-		if !a.usedOpts[name] {
+func (v *verbArgs) checkOpts() error {
+	for name := range v.opts {
+		if !v.usedOpts[name] {
 			return fmt.Errorf("unknown option %q", name)
 		}
 	}

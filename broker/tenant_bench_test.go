@@ -69,59 +69,59 @@ func newLoadModel(load float64, fair bool) *loadModel {
 	return t
 }
 
-func (t *loadModel) submit(group int) {
-	t.nextID++
-	id := fmt.Sprintf("%d", t.nextID)
+func (m *loadModel) submit(group int) {
+	m.nextID++
+	id := fmt.Sprintf("%d", m.nextID)
 	priority := int64(0)
 	if group != 0 {
-		t.submittedAt[id], t.waitingIDs[id] = t.now, true
-		if t.othersFirst {
+		m.submittedAt[id], m.waitingIDs[id] = m.now, true
+		if m.othersFirst {
 			priority = 1
 		}
 	}
-	t.noteEffects(t.core.Submit(t.now, t.sub, &broker.Submission{
+	m.noteEffects(m.core.Submit(m.now, m.sub, &broker.Submission{
 		ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", group)}, NoAck: true,
 		Priority: priority,
 	}))
 }
 
-func (t *loadModel) noteEffects(fx []broker.Effect) {
+func (m *loadModel) noteEffects(fx []broker.Effect) {
 	for i := range fx {
-		at, other := t.submittedAt[string(fx[i].ID)]
+		at, other := m.submittedAt[string(fx[i].ID)]
 		if fx[i].Op != broker.OpJob {
 			if other {
-				t.answers = append(t.answers, time.Duration(t.now-at))
-				delete(t.submittedAt, string(fx[i].ID))
+				m.answers = append(m.answers, time.Duration(m.now-at))
+				delete(m.submittedAt, string(fx[i].ID))
 			}
 			continue
 		}
 		if other {
-			t.waits = append(t.waits, time.Duration(t.now-at))
-			delete(t.waitingIDs, string(fx[i].ID))
+			m.waits = append(m.waits, time.Duration(m.now-at))
+			delete(m.waitingIDs, string(fx[i].ID))
 		}
-		heap.Push(&t.busy, struct {
+		heap.Push(&m.busy, struct {
 			at     int64
 			worker broker.Peer
-		}{t.now + t.service/2 + t.rng.Int64N(t.service), fx[i].Peer})
+		}{m.now + m.service/2 + m.rng.Int64N(m.service), fx[i].Peer})
 	}
 }
 
 // run submits n more jobs, one after the other, and lets workers answer meanwhile.
-func (t *loadModel) run(n int) {
-	pause := float64(t.service) / modelWorkers / t.load
-	arrive := t.now
+func (m *loadModel) run(n int) {
+	pause := float64(m.service) / modelWorkers / m.load
+	arrive := m.now
 	for range n {
-		arrive += int64(t.rng.ExpFloat64() * pause)
-		for t.busy.Len() > 0 && t.busy[0].at <= arrive {
-			r := heap.Pop(&t.busy).(struct {
+		arrive += int64(m.rng.ExpFloat64() * pause)
+		for m.busy.Len() > 0 && m.busy[0].at <= arrive {
+			r := heap.Pop(&m.busy).(struct {
 				at     int64
 				worker broker.Peer
 			})
-			t.now = r.at
-			t.noteEffects(t.core.Respond(t.now, r.worker, nil, []byte("1"), false))
+			m.now = r.at
+			m.noteEffects(m.core.Respond(m.now, r.worker, nil, []byte("1"), false))
 		}
-		t.now = arrive
-		t.submit(1 + t.rng.IntN(modelGroups-1))
+		m.now = arrive
+		m.submit(1 + m.rng.IntN(modelGroups-1))
 	}
 }
 

@@ -47,7 +47,7 @@ type segment struct {
 }
 
 // Hash returns the hash of an id, which the other methods take.
-func (x *Index) Hash(id []byte) uint64 { return maphash.Bytes(x.Seed, id) }
+func (ix *Index) Hash(id []byte) uint64 { return maphash.Bytes(ix.Seed, id) }
 
 // tagOf returns the part of a hash that the index keeps.
 func tagOf(hash uint64) uint32 { return uint32(hash >> 32) }
@@ -59,27 +59,27 @@ func homeSlot(tag uint32) int {
 }
 
 // HeldBytes returns how many bytes the index occupies.
-func (x *Index) HeldBytes() int64 {
-	n := int64(len(x.directory)) * 8
-	for _, segments := range x.countByBits {
+func (ix *Index) HeldBytes() int64 {
+	n := int64(len(ix.directory)) * 8
+	for _, segments := range ix.countByBits {
 		n += int64(segments) * int64(unsafe.Sizeof(segment{}))
 	}
 	return n
 }
 
 // eachSegment calls f with every segment once.
-func (x *Index) eachSegment(f func(*segment)) {
-	for i := 0; i < len(x.directory); i += 1 << (x.bits - x.directory[i].bits) {
-		f(x.directory[i])
+func (ix *Index) eachSegment(f func(*segment)) {
+	for i := 0; i < len(ix.directory); i += 1 << (ix.bits - ix.directory[i].bits) {
+		f(ix.directory[i])
 	}
 }
 
 // segment returns the segment for a tag, nil if there is none.
-func (x *Index) segment(tag uint32) *segment {
-	if len(x.directory) == 0 {
+func (ix *Index) segment(tag uint32) *segment {
+	if len(ix.directory) == 0 {
 		return nil
 	}
-	return x.directory[uint64(tag)>>(32-x.bits)]
+	return ix.directory[uint64(tag)>>(32-ix.bits)]
 }
 
 // Prefetch reads the slot at which the search for an id begins, and returns a
@@ -87,18 +87,18 @@ func (x *Index) segment(tag uint32) *segment {
 // at the same time.
 //
 //go:noinline
-func (x *Index) Prefetch(hash uint64) uint64 {
+func (ix *Index) Prefetch(hash uint64) uint64 {
 	tag := tagOf(hash)
-	if g := x.segment(tag); g != nil {
+	if g := ix.segment(tag); g != nil {
 		return g.slots[homeSlot(tag)]
 	}
 	return 0
 }
 
 // Find returns the record with this id, or 0.
-func (x *Index) Find(hash uint64, id []byte) uint32 {
+func (ix *Index) Find(hash uint64, id []byte) uint32 {
 	tag := tagOf(hash)
-	g := x.segment(tag)
+	g := ix.segment(tag)
 	if g == nil {
 		return 0
 	}
@@ -107,7 +107,7 @@ func (x *Index) Find(hash uint64, id []byte) uint32 {
 		if s == 0 {
 			return 0
 		}
-		if uint32(s>>32) == tag && x.Equal(uint32(s), id) {
+		if uint32(s>>32) == tag && ix.Equal(uint32(s), id) {
 			return uint32(s)
 		}
 		if i++; i == segmentSlots {
@@ -117,34 +117,34 @@ func (x *Index) Find(hash uint64, id []byte) uint32 {
 }
 
 // Insert adds rec under hash. There must be no record with the same id.
-func (x *Index) Insert(hash uint64, rec uint32) {
+func (ix *Index) Insert(hash uint64, rec uint32) {
 	tag := tagOf(hash)
-	if len(x.directory) == 0 {
-		x.directory = []*segment{{}}
-		x.countByBits[0] = 1
+	if len(ix.directory) == 0 {
+		ix.directory = []*segment{{}}
+		ix.countByBits[0] = 1
 	}
-	g := x.segment(tag)
+	g := ix.segment(tag)
 	for g.n >= segmentFull && g.bits < indexBits {
-		x.split(g, tag)
-		g = x.segment(tag)
+		ix.split(g, tag)
+		g = ix.segment(tag)
 	}
 	g.insert(uint64(tag)<<32 | uint64(rec))
 }
 
 // split moves those of g's entries whose tags have the next bit set, about half of them, to a
 // new segment. tag is one of g's tags.
-func (x *Index) split(g *segment, tag uint32) {
-	if g.bits == x.bits {
-		directory := make([]*segment, 2*len(x.directory))
-		for i, g := range x.directory {
+func (ix *Index) split(g *segment, tag uint32) {
+	if g.bits == ix.bits {
+		directory := make([]*segment, 2*len(ix.directory))
+		for i, g := range ix.directory {
 			directory[2*i], directory[2*i+1] = g, g
 		}
-		x.directory = directory
-		x.bits++
+		ix.directory = directory
+		ix.bits++
 	}
-	x.countByBits[g.bits]--
+	ix.countByBits[g.bits]--
 	g.bits++
-	x.countByBits[g.bits] += 2
+	ix.countByBits[g.bits] += 2
 	upper := &segment{bits: g.bits}
 	oldSlots := g.slots
 	g.slots, g.n = [segmentSlots]uint64{}, 0
@@ -157,15 +157,15 @@ func (x *Index) split(g *segment, tag uint32) {
 			upper.insert(s)
 		}
 	}
-	x.setSegment(upper, tag|1<<(32-g.bits))
+	ix.setSegment(upper, tag|1<<(32-g.bits))
 }
 
 // setSegment enters g in the directory for all tags whose leading g.bits bits are those of tag.
-func (x *Index) setSegment(g *segment, tag uint32) {
-	n := 1 << (x.bits - g.bits)
+func (ix *Index) setSegment(g *segment, tag uint32) {
+	n := 1 << (ix.bits - g.bits)
 	from := int(uint64(tag)>>(32-g.bits)) * n
 	for i := range n {
-		x.directory[from+i] = g
+		ix.directory[from+i] = g
 	}
 }
 
@@ -201,16 +201,16 @@ func (g *segment) locate(tag, rec uint32) int {
 }
 
 // Remove removes rec if it is there.
-func (x *Index) Remove(hash uint64, rec uint32) {
+func (ix *Index) Remove(hash uint64, rec uint32) {
 	tag := tagOf(hash)
-	g := x.segment(tag)
+	g := ix.segment(tag)
 	i := g.locate(tag, rec)
 	if i < 0 {
 		return
 	}
 	g.remove(i)
 	if g.n <= segmentSparse && g.bits > 0 {
-		x.join(g, tag)
+		ix.join(g, tag)
 	}
 }
 
@@ -237,9 +237,9 @@ func (g *segment) remove(i int) {
 
 // join joins g, whose tags begin like tag, with its twin while both have few entries. The
 // twin's tags differ from those of g in the last bit that g's tags share.
-func (x *Index) join(g *segment, tag uint32) {
+func (ix *Index) join(g *segment, tag uint32) {
 	for g.bits > 0 && g.n <= segmentSparse {
-		twin := x.segment(tag ^ 1<<(32-g.bits))
+		twin := ix.segment(tag ^ 1<<(32-g.bits))
 		if twin.bits != g.bits || g.n+twin.n > segmentJoined {
 			break
 		}
@@ -248,17 +248,17 @@ func (x *Index) join(g *segment, tag uint32) {
 				g.insert(s)
 			}
 		}
-		x.countByBits[g.bits] -= 2
+		ix.countByBits[g.bits] -= 2
 		g.bits--
-		x.countByBits[g.bits]++
-		x.setSegment(g, tag)
+		ix.countByBits[g.bits]++
+		ix.setSegment(g, tag)
 	}
-	for x.bits > 0 && x.countByBits[x.bits] == 0 {
-		directory := make([]*segment, len(x.directory)/2)
+	for ix.bits > 0 && ix.countByBits[ix.bits] == 0 {
+		directory := make([]*segment, len(ix.directory)/2)
 		for i := range directory {
-			directory[i] = x.directory[2*i]
+			directory[i] = ix.directory[2*i]
 		}
-		x.directory = directory
-		x.bits--
+		ix.directory = directory
+		ix.bits--
 	}
 }

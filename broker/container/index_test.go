@@ -20,24 +20,24 @@ func newIndexTwin(hash func(id string) uint64) *indexTwin {
 	return x
 }
 
-func (x *indexTwin) check(t *testing.T, id string) {
+func (tw *indexTwin) check(t *testing.T, id string) {
 	t.Helper()
-	x.index.Prefetch(x.hash(id))
-	if got := x.index.Find(x.hash(id), []byte(id)); got != x.records[id] {
-		t.Fatalf("id %q: record %d, want %d", id, got, x.records[id])
+	tw.index.Prefetch(tw.hash(id))
+	if got := tw.index.Find(tw.hash(id), []byte(id)); got != tw.records[id] {
+		t.Fatalf("id %q: record %d, want %d", id, got, tw.records[id])
 	}
 }
 
-func (x *indexTwin) add(id string, rec uint32) {
-	x.ids[rec], x.records[id] = id, rec
-	x.index.Insert(x.hash(id), rec)
+func (tw *indexTwin) add(id string, rec uint32) {
+	tw.ids[rec], tw.records[id] = id, rec
+	tw.index.Insert(tw.hash(id), rec)
 }
 
-func (x *indexTwin) remove(id string) {
-	rec := x.records[id]
-	x.index.Remove(x.hash(id), rec)
-	delete(x.records, id)
-	delete(x.ids, rec)
+func (tw *indexTwin) remove(id string) {
+	rec := tw.records[id]
+	tw.index.Remove(tw.hash(id), rec)
+	delete(tw.records, id)
+	delete(tw.ids, rec)
 }
 
 // TestIndexAgainstMap adds, finds, replaces and removes ids, with hashes that

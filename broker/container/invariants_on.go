@@ -83,16 +83,16 @@ func (s *Slabs) Check(sizes map[uint32]uint32) error {
 }
 
 // Check checks that the index has n ids, and that each of them is where Find looks for it.
-func (x *Index) Check(n uint32) (err error) {
+func (ix *Index) Check(n uint32) (err error) {
 	at, ids := 0, uint32(0)
-	x.eachSegment(func(g *segment) {
+	ix.eachSegment(func(g *segment) {
 		used := uint32(0)
 		for _, s := range g.slots {
 			if s == 0 {
 				continue
 			}
 			used++
-			if x.segment(uint32(s>>32)) != g {
+			if ix.segment(uint32(s>>32)) != g {
 				err = fmt.Errorf("an id is not in the segment that its tag selects")
 			}
 		}
@@ -100,16 +100,16 @@ func (x *Index) Check(n uint32) (err error) {
 		if used != g.n {
 			err = fmt.Errorf("a segment counts %d ids, has %d", g.n, used)
 		}
-		for range 1 << (x.bits - g.bits) {
-			if x.directory[at] != g {
+		for range 1 << (ix.bits - g.bits) {
+			if ix.directory[at] != g {
 				err = fmt.Errorf("the directory names a segment outside its range")
 			}
 			at++
 		}
 	})
 	switch {
-	case at != len(x.directory):
-		err = fmt.Errorf("the directory has %d entries, its segments account for %d", len(x.directory), at)
+	case at != len(ix.directory):
+		err = fmt.Errorf("the directory has %d entries, its segments account for %d", len(ix.directory), at)
 	case ids != n:
 		err = fmt.Errorf("%d ids are there, want %d", ids, n)
 	}

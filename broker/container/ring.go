@@ -22,52 +22,52 @@ func (l *Link[T]) Next() *T { return l.next.elem }
 func (l *Link[T]) Prev() *T { return l.prev.elem }
 
 // Len returns the number of elements.
-func (x *Ring[T]) Len() int { return x.n }
+func (r *Ring[T]) Len() int { return r.n }
 
 // First returns the first element, nil if the ring is empty.
-func (x *Ring[T]) First() *T {
-	if x.n == 0 {
+func (r *Ring[T]) First() *T {
+	if r.n == 0 {
 		return nil
 	}
-	return x.root.next.elem
+	return r.root.next.elem
 }
 
 // Last returns the last element, nil if the ring is empty.
-func (x *Ring[T]) Last() *T {
-	if x.n == 0 {
+func (r *Ring[T]) Last() *T {
+	if r.n == 0 {
 		return nil
 	}
-	return x.root.prev.elem
+	return r.root.prev.elem
 }
 
 // Push appends elem by its link l, which must be in no ring.
-func (x *Ring[T]) Push(l *Link[T], elem *T) { x.Insert(l, elem, nil) }
+func (r *Ring[T]) Push(l *Link[T], elem *T) { r.Insert(l, elem, nil) }
 
 // Insert inserts elem before the element whose link is at, or appends elem if at is nil. l is the
 // link of elem; it must be in no ring.
-func (x *Ring[T]) Insert(l *Link[T], elem *T, at *Link[T]) {
-	if x.root.next == nil {
-		x.root.next, x.root.prev = &x.root, &x.root
+func (r *Ring[T]) Insert(l *Link[T], elem *T, at *Link[T]) {
+	if r.root.next == nil {
+		r.root.next, r.root.prev = &r.root, &r.root
 	}
 	if at == nil {
-		at = &x.root
+		at = &r.root
 	}
 	last := at.prev
 	l.elem, l.prev, l.next = elem, last, at
 	last.next, at.prev = l, l
-	x.n++
+	r.n++
 }
 
 // Each calls fn for all elements. fn must not change the ring.
-func (x *Ring[T]) Each(fn func(*T)) {
-	for l := x.root.next; x.n > 0 && l != &x.root; l = l.next {
+func (r *Ring[T]) Each(fn func(*T)) {
+	for l := r.root.next; r.n > 0 && l != &r.root; l = l.next {
 		fn(l.elem)
 	}
 }
 
 // Remove removes an element of this ring.
-func (x *Ring[T]) Remove(l *Link[T]) {
+func (r *Ring[T]) Remove(l *Link[T]) {
 	l.prev.next, l.next.prev = l.next, l.prev
 	*l = Link[T]{}
-	x.n--
+	r.n--
 }

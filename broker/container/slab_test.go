@@ -21,15 +21,15 @@ func newSlabTwin(pages Pages) *slabTwin {
 	return x
 }
 
-func (x *slabTwin) bytes(rec uint32) []byte {
-	return x.slabs.Bytes(x.places[rec][0], x.places[rec][1], uint32(len(x.data[rec])))
+func (tw *slabTwin) bytes(rec uint32) []byte {
+	return tw.slabs.Bytes(tw.places[rec][0], tw.places[rec][1], uint32(len(tw.data[rec])))
 }
 
-func (x *slabTwin) drop(rec uint32) {
-	p, n := x.places[rec], len(x.data[rec])
-	delete(x.places, rec)
-	delete(x.data, rec)
-	x.slabs.Drop(p[0], p[1], uint32(n))
+func (tw *slabTwin) drop(rec uint32) {
+	p, n := tw.places[rec], len(tw.data[rec])
+	delete(tw.places, rec)
+	delete(tw.data, rec)
+	tw.slabs.Drop(p[0], p[1], uint32(n))
 }
 
 // TestSlabsKeepContentsThroughCompactions stores and drops entries of all sizes, some of which

@@ -10,18 +10,18 @@ import (
 )
 
 // reportProgress makes a worker at the borrower report progress.
-func (w *twins) reportProgress(p broker.Peer, id []byte, body []byte) {
-	w.applyEffects(1, w.cores[1].Progress(w.now, p, id, body, false))
+func (tw *twins) reportProgress(p broker.Peer, id []byte, body []byte) {
+	tw.applyEffects(1, tw.cores[1].Progress(tw.now, p, id, body, false))
 }
 
 // submitLent submits jobs and waits until workers have them.
-func (w *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
+func (tw *twins) submitLent(t *testing.T, jobs ...*broker.Submission) {
 	t.Helper()
 	for _, s := range jobs {
-		w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, s))
+		tw.applyEffects(0, tw.cores[0].Submit(tw.now, tw.submitter, s))
 	}
-	if w.letPass(100 * time.Millisecond); len(w.assignments) != len(jobs) {
-		t.Fatalf("%d of %d jobs run", len(w.assignments), len(jobs))
+	if tw.letPass(100 * time.Millisecond); len(tw.assignments) != len(jobs) {
+		t.Fatalf("%d of %d jobs run", len(tw.assignments), len(jobs))
 	}
 }
 

@@ -58,10 +58,10 @@ const (
 type bufferPool [][]byte
 
 // get returns an empty buffer with room for at least n bytes.
-func (s *bufferPool) get(n int) []byte {
-	if last := len(*s) - 1; last >= 0 {
-		b := (*s)[last]
-		*s = (*s)[:last]
+func (p *bufferPool) get(n int) []byte {
+	if last := len(*p) - 1; last >= 0 {
+		b := (*p)[last]
+		*p = (*p)[:last]
 		if cap(b) >= n {
 			return b
 		}
@@ -70,9 +70,9 @@ func (s *bufferPool) get(n int) []byte {
 }
 
 // put keeps a buffer for reuse. The caller must not use it any more.
-func (s *bufferPool) put(b []byte) {
-	if len(*s) < maxSpareBuffers && cap(b) <= maxSpareBytes && cap(b) >= minMessageBuffer {
-		*s = append(*s, b[:0])
+func (p *bufferPool) put(b []byte) {
+	if len(*p) < maxSpareBuffers && cap(b) <= maxSpareBytes && cap(b) >= minMessageBuffer {
+		*p = append(*p, b[:0])
 	}
 }
 

@@ -62,52 +62,52 @@ func newTwinsApart(delay, startGap time.Duration, cfg broker.Config) *twins {
 	return w
 }
 
-func (w *twins) applyEffects(i int, effects []broker.Effect) {
+func (tw *twins) applyEffects(i int, effects []broker.Effect) {
 	for k := range effects {
 		switch e := &effects[k]; {
-		case w.machines[i].HandleEffect(e):
+		case tw.machines[i].HandleEffect(e):
 		case e.Op == broker.OpJob:
-			w.assignments = append(w.assignments, assignment{e.Peer, e.ID})
+			tw.assignments = append(tw.assignments, assignment{e.Peer, e.ID})
 		case e.Op == broker.OpResult:
-			w.answers++
+			tw.answers++
 		case e.Op == broker.OpProgress:
-			w.progress[string(e.ID)] = slices.Clone(e.Body)
+			tw.progress[string(e.ID)] = slices.Clone(e.Body)
 		}
 	}
 }
 
 // letPass lets time pass, and delivers messages.
-func (w *twins) letPass(d time.Duration) {
-	for end := w.now + int64(d); w.now < end; w.now += int64(time.Millisecond) {
-		for i, m := range w.machines {
-			m.Tick(w.now)
-			w.applyEffects(i, w.cores[i].Tick(w.now))
+func (tw *twins) letPass(d time.Duration) {
+	for end := tw.now + int64(d); tw.now < end; tw.now += int64(time.Millisecond) {
+		for i, m := range tw.machines {
+			m.Tick(tw.now)
+			tw.applyEffects(i, tw.cores[i].Tick(tw.now))
 		}
 		for progress := true; progress; {
 			progress = false
-			for i, m := range w.machines {
-				m.Step(w.now)
+			for i, m := range tw.machines {
+				m.Step(tw.now)
 				m.Events()
 				if !m.HasPending() {
 					continue
 				}
-				w.sentMessages[i] = m.Messages(w.sentMessages[i])
-				for _, v := range w.sentMessages[i] {
-					if v.WantReply && w.noListener && i == 0 && w.sendsLeft[0] != 0 {
-						m.OnNoListener(w.now, v.To)
+				tw.sentMessages[i] = m.Messages(tw.sentMessages[i])
+				for _, v := range tw.sentMessages[i] {
+					if v.WantReply && tw.noListener && i == 0 && tw.sendsLeft[0] != 0 {
+						m.OnNoListener(tw.now, v.To)
 					}
-					if w.sendsLeft[i] == 0 || w.maxMessage > 0 && len(v.Data) > w.maxMessage {
+					if tw.sendsLeft[i] == 0 || tw.maxMessage > 0 && len(v.Data) > tw.maxMessage {
 						continue
 					}
-					w.sendsLeft[i]--
-					w.inFlight = append(w.inFlight, delivery{w.now + w.delay, 1 - i, slices.Clone(v.Data)})
+					tw.sendsLeft[i]--
+					tw.inFlight = append(tw.inFlight, delivery{tw.now + tw.delay, 1 - i, slices.Clone(v.Data)})
 				}
 			}
-			for len(w.inFlight) > 0 && w.inFlight[0].at <= w.now {
-				x := w.inFlight[0]
-				w.inFlight = slices.Delete(w.inFlight, 0, 1)
-				if !w.unreachable[x.to] {
-					w.machines[x.to].Receive(w.now, x.data)
+			for len(tw.inFlight) > 0 && tw.inFlight[0].at <= tw.now {
+				x := tw.inFlight[0]
+				tw.inFlight = slices.Delete(tw.inFlight, 0, 1)
+				if !tw.unreachable[x.to] {
+					tw.machines[x.to].Receive(tw.now, x.data)
 					progress = true
 				}
 			}
@@ -115,33 +115,33 @@ func (w *twins) letPass(d time.Duration) {
 	}
 }
 
-func (w *twins) submit(id, typ string, body []byte) {
-	w.applyEffects(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte(id), Type: []byte(typ), Body: body}))
+func (tw *twins) submit(id, typ string, body []byte) {
+	tw.applyEffects(0, tw.cores[0].Submit(tw.now, tw.submitter, &broker.Submission{ID: []byte(id), Type: []byte(typ), Body: body}))
 }
 
-func (w *twins) join(q *broker.JoinRequest) broker.Peer {
-	p := w.cores[1].AddWorker()
-	w.applyEffects(1, w.cores[1].Join(w.now, p, q))
+func (tw *twins) join(q *broker.JoinRequest) broker.Peer {
+	p := tw.cores[1].AddWorker()
+	tw.applyEffects(1, tw.cores[1].Join(tw.now, p, q))
 	return p
 }
 
-func (w *twins) respond(p broker.Peer, id, body []byte) {
-	w.applyEffects(1, w.cores[1].Respond(w.now, p, id, body, false))
+func (tw *twins) respond(p broker.Peer, id, body []byte) {
+	tw.applyEffects(1, tw.cores[1].Respond(tw.now, p, id, body, false))
 }
 
 // answerJobs lets workers answer the jobs that they were given, until n jobs are answered.
-func (w *twins) answerJobs(t *testing.T, n int) {
+func (tw *twins) answerJobs(t *testing.T, n int) {
 	t.Helper()
-	for end := w.now + int64(time.Minute); w.answers < n && w.now < end; {
-		w.letPass(5 * time.Millisecond)
-		jobs := w.assignments
-		w.assignments = nil
+	for end := tw.now + int64(time.Minute); tw.answers < n && tw.now < end; {
+		tw.letPass(5 * time.Millisecond)
+		jobs := tw.assignments
+		tw.assignments = nil
 		for _, j := range jobs {
-			w.respond(j.to, j.id, []byte("1"))
+			tw.respond(j.to, j.id, []byte("1"))
 		}
 	}
-	if w.answers != n {
-		t.Fatalf("%d of %d jobs were answered in a minute", w.answers, n)
+	if tw.answers != n {
+		t.Fatalf("%d of %d jobs were answered in a minute", tw.answers, n)
 	}
 }
 

@@ -34,12 +34,12 @@ func cloneAll(list [][]byte) (clones [][]byte) {
 }
 
 // placeCount returns roughly for how many jobs of a type there is room.
-func (w *peerWants) placeCount(typ []byte) int {
-	if w.refusedTypes[string(typ)] {
+func (p *peerWants) placeCount(typ []byte) int {
+	if p.refusedTypes[string(typ)] {
 		return 0
 	}
-	n := w.types[string(typ)]
-	for _, s := range w.sets {
+	n := p.types[string(typ)]
+	for _, s := range p.sets {
 		if s.servesType(typ) {
 			n += s.places
 		}
@@ -48,9 +48,9 @@ func (w *peerWants) placeCount(typ []byte) int {
 }
 
 // refuse records that a type is not wanted until all wants are sent again.
-func (w *peerWants) refuse(typ []byte) {
-	if len(w.refusedTypes) < maxTypes {
-		w.refusedTypes[string(typ)] = true
+func (p *peerWants) refuse(typ []byte) {
+	if len(p.refusedTypes) < maxTypes {
+		p.refusedTypes[string(typ)] = true
 	}
 }
 
@@ -69,11 +69,11 @@ type wantKey struct {
 	typ string
 }
 
-func (w *ownWant) key() wantKey {
-	if w.set == 0 {
-		return wantKey{typ: string(w.types[0])}
+func (o *ownWant) key() wantKey {
+	if o.set == 0 {
+		return wantKey{typ: string(o.types[0])}
 	}
-	return wantKey{set: w.set}
+	return wantKey{set: o.set}
 }
 
 // onWorkersChanged handles the core's report of a change: of a type, or of the free places at

@@ -55,20 +55,20 @@ type twinOutcome struct {
 
 func (s *shadow) waitingBytes() int { return len(s.out) + s.unsentBytes }
 
-func (w *twin) appendFrame(s *shadow, frame []byte) {
+func (tw *twin) appendFrame(s *shadow, frame []byte) {
 	before := s.waitingBytes()
 	s.out = append(s.out, frame...)
-	if before > w.maxOutbound && !s.mustClose {
+	if before > tw.maxOutbound && !s.mustClose {
 		s.mustClose = true
-		w.overflow++
-		w.lateRemovals = append(w.lateRemovals, s)
+		tw.overflow++
+		tw.lateRemovals = append(tw.lateRemovals, s)
 	}
 }
 
-func (w *twin) applyEffects(effects []broker.Effect) {
+func (tw *twin) applyEffects(effects []broker.Effect) {
 	for i := range effects {
 		e := &effects[i]
-		s := w.shadows[e.Peer]
+		s := tw.shadows[e.Peer]
 		if s == nil || s.mustClose || s.isRemoved {
 			continue
 		}
@@ -89,8 +89,8 @@ func (w *twin) applyEffects(effects []broker.Effect) {
 		case broker.OpResult:
 			f = wire.AppendResult(nil, e.ID, e.Body)
 		case broker.OpProgress:
-			if s.waitingBytes() > w.maxOutbound/2 {
-				w.droppedProgress++
+			if s.waitingBytes() > tw.maxOutbound/2 {
+				tw.droppedProgress++
 				continue
 			}
 			f = wire.AppendProgress(nil, e.ID, e.Body)
@@ -108,7 +108,7 @@ func (w *twin) applyEffects(effects []broker.Effect) {
 				f = wire.AppendJobFailed(nil, reason, wire.CauseLater, e.Delay/1e6, e.ID)
 			}
 		}
-		w.appendFrame(s, f)
+		tw.appendFrame(s, f)
 		if e.Outcome != 0 {
 			s.outcomes = append(s.outcomes, twinOutcome{number: e.Outcome, end: s.sentBytes + uint64(len(s.out))})
 		}
@@ -116,34 +116,34 @@ func (w *twin) applyEffects(effects []broker.Effect) {
 }
 
 // markWritten records that the owner of s has written n of the bytes that it took.
-func (w *twin) markWritten(s *shadow, n int) {
+func (tw *twin) markWritten(s *shadow, n int) {
 	s.unsentBytes -= n
 	keptOutcomes := s.outcomes[:0]
 	for _, o := range s.outcomes {
 		if o.isTaken && o.end <= s.sentBytes-uint64(s.unsentBytes) {
-			w.applyEffects(w.core.OutcomeWritten(0, o.number))
+			tw.applyEffects(tw.core.OutcomeWritten(0, o.number))
 			continue
 		}
 		o.isReported = o.isTaken
 		keptOutcomes = append(keptOutcomes, o)
 	}
 	s.outcomes = keptOutcomes
-	if waitingBytes := s.waitingBytes(); s.creditSpent && n > 0 && waitingBytes <= w.maxOutbound/2/2 && !s.isRemoved {
+	if waitingBytes := s.waitingBytes(); s.creditSpent && n > 0 && waitingBytes <= tw.maxOutbound/2/2 && !s.isRemoved {
 		s.creditSpent = false
-		w.credits++
-		w.applyEffects(w.core.SetCredit(0, s.peer, int64(w.maxOutbound/2-waitingBytes)))
-		w.settle()
+		tw.credits++
+		tw.applyEffects(tw.core.SetCredit(0, s.peer, int64(tw.maxOutbound/2-waitingBytes)))
+		tw.settle()
 	}
 }
 
 // markRead records that a submitter reuses an id, which shows that it has read the outcome being
 // written.
-func (w *twin) markRead(id []byte) {
-	no, peer := w.core.OutcomeOf(id)
-	if s := w.shadows[peer]; s != nil && no != 0 {
+func (tw *twin) markRead(id []byte) {
+	no, peer := tw.core.OutcomeOf(id)
+	if s := tw.shadows[peer]; s != nil && no != 0 {
 		for _, o := range s.outcomes {
 			if o.number == no && o.isTaken && !o.isReported {
-				w.applyEffects(w.core.OutcomeWritten(0, no))
+				tw.applyEffects(tw.core.OutcomeWritten(0, no))
 			}
 		}
 	}
@@ -156,57 +156,57 @@ var twinCodes = map[broker.Code]wire.Code{
 }
 
 // step carries out a request of s. It supports only the verbs that the test sends.
-func (w *twin) step(s *shadow, req *wire.Request) {
+func (tw *twin) step(s *shadow, req *wire.Request) {
 	if s.isRemoved {
 		return
 	}
 	switch req.Verb {
 	case wire.Submit:
-		if n := s.waitingBytes(); n > w.maxOutbound/2 {
+		if n := s.waitingBytes(); n > tw.maxOutbound/2 {
 			if s.mustClose {
 				return
 			}
-			w.appendFrame(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this client to read; above %d (half of --max-outbound) it cannot submit", n, w.maxOutbound/2), req.ID))
+			tw.appendFrame(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this client to read; above %d (half of --max-outbound) it cannot submit", n, tw.maxOutbound/2), req.ID))
 			return
 		}
-		w.markRead(req.ID)
-		w.applyEffects(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(req.KeepMS) * time.Millisecond, ID: req.ID, Type: req.Type, Body: req.Body, Priority: req.Priority, Retries: int32(req.Retries), Progress: req.WantProgress, Groups: req.Groups, Headers: req.Headers}))
+		tw.markRead(req.ID)
+		tw.applyEffects(tw.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(req.KeepMS) * time.Millisecond, ID: req.ID, Type: req.Type, Body: req.Body, Priority: req.Priority, Retries: int32(req.Retries), Progress: req.WantProgress, Groups: req.Groups, Headers: req.Headers}))
 	case wire.Join:
-		w.applyEffects(w.core.Join(0, s.peer, &broker.JoinRequest{Type: req.Type, Types: req.Types, Except: req.Except, Prefetch: req.Prefetch, WantsNotices: req.WantCancels, WantsHeaders: req.WantHeaders}))
+		tw.applyEffects(tw.core.Join(0, s.peer, &broker.JoinRequest{Type: req.Type, Types: req.Types, Except: req.Except, Prefetch: req.Prefetch, WantsNotices: req.WantCancels, WantsHeaders: req.WantHeaders}))
 	case wire.Respond:
-		w.applyEffects(w.core.Respond(0, s.peer, req.ID, req.Body, false))
+		tw.applyEffects(tw.core.Respond(0, s.peer, req.ID, req.Body, false))
 	case wire.Attach:
-		w.applyEffects(w.core.Attach(0, s.peer, req.ID, req.WantProgress, w.maxOutbound-s.waitingBytes()))
+		tw.applyEffects(tw.core.Attach(0, s.peer, req.ID, req.WantProgress, tw.maxOutbound-s.waitingBytes()))
 	case wire.Progress:
-		w.applyEffects(w.core.Progress(0, s.peer, req.ID, req.Body, false))
+		tw.applyEffects(tw.core.Progress(0, s.peer, req.ID, req.Body, false))
 	case wire.Fail:
-		w.applyEffects(w.core.Fail(0, s.peer, &broker.Failure{ID: req.ID, Reason: wire.DefaultFailReason, NoRetry: req.NoRetry, Delay: -1}))
+		tw.applyEffects(tw.core.Fail(0, s.peer, &broker.Failure{ID: req.ID, Reason: wire.DefaultFailReason, NoRetry: req.NoRetry, Delay: -1}))
 	case wire.Cancel:
-		w.applyEffects(w.core.Cancel(0, s.peer, req.ID))
+		tw.applyEffects(tw.core.Cancel(0, s.peer, req.ID))
 	case wire.Change:
-		w.applyEffects(w.core.Change(0, s.peer, &broker.ChangeRequest{ID: req.ID, Priority: req.Priority, SetPriority: true, Groups: req.Groups, SetGroups: true, Delay: -1}))
+		tw.applyEffects(tw.core.Change(0, s.peer, &broker.ChangeRequest{ID: req.ID, Priority: req.Priority, SetPriority: true, Groups: req.Groups, SetGroups: true, Delay: -1}))
 	case wire.Release:
-		w.applyEffects(w.core.Release(0, s.peer, &broker.ReleaseRequest{ID: req.ID}))
+		tw.applyEffects(tw.core.Release(0, s.peer, &broker.ReleaseRequest{ID: req.ID}))
 	case wire.Ping:
 		if !s.mustClose {
-			w.appendFrame(s, wire.AppendOK(nil))
+			tw.appendFrame(s, wire.AppendOK(nil))
 		}
 	}
 }
 
 // settle removes the peers that must be closed, as the hub does when its lock is released.
-func (w *twin) settle() {
-	for len(w.lateRemovals) > 0 {
-		s := w.lateRemovals[len(w.lateRemovals)-1]
-		w.lateRemovals = w.lateRemovals[:len(w.lateRemovals)-1]
-		w.removePeer(s)
+func (tw *twin) settle() {
+	for len(tw.lateRemovals) > 0 {
+		s := tw.lateRemovals[len(tw.lateRemovals)-1]
+		tw.lateRemovals = tw.lateRemovals[:len(tw.lateRemovals)-1]
+		tw.removePeer(s)
 	}
 }
 
-func (w *twin) removePeer(s *shadow) {
+func (tw *twin) removePeer(s *shadow) {
 	if !s.isRemoved {
 		s.isRemoved = true
-		w.applyEffects(w.core.RemovePeer(0, s.peer))
+		tw.applyEffects(tw.core.RemovePeer(0, s.peer))
 	}
 }
 
@@ -325,71 +325,71 @@ func runTwins(t *testing.T, seed uint64) int {
 	return x.twin.credits
 }
 
-func (x *twins) playTurn() {
-	switch n := x.rng.IntN(100); {
-	case len(x.peers) < 4 || n < 4 && len(x.peers) < 10:
-		x.addPeer()
+func (tw *twins) playTurn() {
+	switch n := tw.rng.IntN(100); {
+	case len(tw.peers) < 4 || n < 4 && len(tw.peers) < 10:
+		tw.addPeer()
 	case n < 75:
-		x.sendFrames(x.peers[x.rng.IntN(len(x.peers))])
+		tw.sendFrames(tw.peers[tw.rng.IntN(len(tw.peers))])
 	case n < 84:
-		if o := x.owners[x.rng.IntN(len(x.owners))]; len(o.pendingWrites) == 0 {
-			x.take(o)
+		if o := tw.owners[tw.rng.IntN(len(tw.owners))]; len(o.pendingWrites) == 0 {
+			tw.take(o)
 		}
 	case n < 96:
-		x.finish(x.owners[x.rng.IntN(len(x.owners))])
+		tw.finish(tw.owners[tw.rng.IntN(len(tw.owners))])
 	case n < 98:
-		p := x.peers[x.rng.IntN(len(x.peers))]
+		p := tw.peers[tw.rng.IntN(len(tw.peers))]
 		if n := p.shadow.unsentBytes; n > 0 && len(p.owner.pendingWrites) == 0 {
-			x.write(p, n-x.rng.IntN(n+1))
+			tw.write(p, n-tw.rng.IntN(n+1))
 		}
 	default:
-		x.close(x.peers[x.rng.IntN(len(x.peers))])
+		tw.close(tw.peers[tw.rng.IntN(len(tw.peers))])
 	}
 }
 
-func (x *twins) addPeer() {
-	p := &twinPeer{port: wire.SubmitPort, owner: x.owners[x.rng.IntN(len(x.owners))]}
-	if len(x.peers)%2 == 1 {
+func (tw *twins) addPeer() {
+	p := &twinPeer{port: wire.SubmitPort, owner: tw.owners[tw.rng.IntN(len(tw.owners))]}
+	if len(tw.peers)%2 == 1 {
 		p.port = wire.WorkerPort
 	}
 	p.decoder = wire.Decoder{DefaultType: "t"}
-	p.conn = x.realHub.Open(p.port, p.owner.sink, nil, "twin")
+	p.conn = tw.realHub.Open(p.port, p.owner.sink, nil, "twin")
 	p.shadow = &shadow{}
 	if p.port == wire.SubmitPort {
-		p.shadow.peer = x.twin.core.AddSubmitter()
+		p.shadow.peer = tw.twin.core.AddSubmitter()
 	} else {
-		p.shadow.peer = x.twin.core.AddWorker()
+		p.shadow.peer = tw.twin.core.AddWorker()
 	}
 	if p.shadow.peer != p.conn.Peer {
-		x.t.Fatalf("peer %d, the twin's %d", p.conn.Peer, p.shadow.peer)
+		tw.t.Fatalf("peer %d, the twin's %d", p.conn.Peer, p.shadow.peer)
 	}
-	x.twin.shadows[p.shadow.peer] = p.shadow
-	x.peers = append(x.peers, p)
-	x.peersByConn[p.conn] = p
+	tw.twin.shadows[p.shadow.peer] = p.shadow
+	tw.peers = append(tw.peers, p)
+	tw.peersByConn[p.conn] = p
 	if p.port == wire.WorkerPort {
-		x.step(p, x.joinFrame())
+		tw.step(p, tw.joinFrame())
 	}
 }
 
 // joinFrame returns a join for one type or for several.
-func (x *twins) joinFrame() string {
-	types := []string{`"type":"t"`, `"type":"u"`, `"types":["t","u","u"]`, `"types":["*"]`, `"types":["*"],"except":["t*"]`}[x.rng.IntN(5)]
-	return fmt.Sprintf(`{"action":"join",%s,"prefetch":%d,"cancel":true,"headers":%t}`, types, 1+x.rng.IntN(4), x.rng.IntN(2) == 0)
+func (tw *twins) joinFrame() string {
+	types := []string{`"type":"t"`, `"type":"u"`, `"types":["t","u","u"]`, `"types":["*"]`, `"types":["*"],"except":["t*"]`}[tw.rng.IntN(5)]
+	return fmt.Sprintf(`{"action":"join",%s,"prefetch":%d,"cancel":true,"headers":%t}`, types, 1+tw.rng.IntN(4), tw.rng.IntN(2) == 0)
 }
 
 // groupList returns up to two of five groups. That is more groups than may exist at a time.
-func (x *twins) groupList() string {
-	return []string{`[]`, `["g1"]`, `["h"]`, `["g2","g1"]`, `["h","g1"]`, `["g3","i"]`}[x.rng.IntN(6)]
+func (tw *twins) groupList() string {
+	return []string{`[]`, `["g1"]`, `["h"]`, `["g2","g1"]`, `["h","g1"]`, `["g3","i"]`}[tw.rng.IntN(6)]
 }
 
 // step lets both hubs carry out frames in one step.
-func (x *twins) step(p *twinPeer, frames ...string) {
+func (tw *twins) step(p *twinPeer, frames ...string) {
 	cmds := make([]hub.Command, len(frames))
 	decs := make([]wire.Decoder, len(frames))
 	for i, f := range frames {
 		decs[i] = p.decoder
 		if err := decs[i].Decode([]byte(f), p.port, true, &cmds[i].Req); err != nil {
-			x.t.Fatalf("%.200s: %v", f, err)
+			tw.t.Fatalf("%.200s: %v", f, err)
 		}
 		cmds[i].StableBody = len(cmds[i].Req.Body) > 100<<10
 	}
@@ -398,99 +398,99 @@ func (x *twins) step(p *twinPeer, frames ...string) {
 	}
 	p.owner.sink.Step(cmds, nil)
 	for i := range cmds {
-		x.twin.step(p.shadow, &cmds[i].Req)
+		tw.twin.step(p.shadow, &cmds[i].Req)
 	}
-	x.twin.settle()
+	tw.twin.settle()
 }
 
-func (x *twins) bodyText() string {
-	n := []int{5, 100, 900, x.twin.maxOutbound / 50, x.twin.maxOutbound / 8, x.twin.maxOutbound / 4}[x.rng.IntN(6)]
-	return `"` + strings.Repeat(string(rune('a'+x.rng.IntN(26))), x.rng.IntN(n)) + `"`
+func (tw *twins) bodyText() string {
+	n := []int{5, 100, 900, tw.twin.maxOutbound / 50, tw.twin.maxOutbound / 8, tw.twin.maxOutbound / 4}[tw.rng.IntN(6)]
+	return `"` + strings.Repeat(string(rune('a'+tw.rng.IntN(26))), tw.rng.IntN(n)) + `"`
 }
 
 // sendFrames lets both hubs carry out one to six requests of p in one step.
-func (x *twins) sendFrames(p *twinPeer) {
+func (tw *twins) sendFrames(p *twinPeer) {
 	var list []string
-	for range 1 + x.rng.IntN(6) {
-		if x.rng.IntN(20) == 0 {
+	for range 1 + tw.rng.IntN(6) {
+		if tw.rng.IntN(20) == 0 {
 			list = append(list, `{"action":"ping"}`)
 			continue
 		}
 		if p.port == wire.SubmitPort {
-			if x.rng.IntN(8) == 0 && x.next > 0 {
-				list = append(list, fmt.Sprintf(`{"action":"cancel","id":"j%d"}`, x.rng.IntN(x.next)))
+			if tw.rng.IntN(8) == 0 && tw.next > 0 {
+				list = append(list, fmt.Sprintf(`{"action":"cancel","id":"j%d"}`, tw.rng.IntN(tw.next)))
 				continue
 			}
-			if x.rng.IntN(6) == 0 && x.next > 0 {
-				list = append(list, fmt.Sprintf(`{"action":"attach","id":"j%d"}`, max(0, x.next-x.rng.IntN(10))))
+			if tw.rng.IntN(6) == 0 && tw.next > 0 {
+				list = append(list, fmt.Sprintf(`{"action":"attach","id":"j%d"}`, max(0, tw.next-tw.rng.IntN(10))))
 				continue
 			}
-			if x.rng.IntN(8) == 0 && x.next > 0 {
+			if tw.rng.IntN(8) == 0 && tw.next > 0 {
 				list = append(list, fmt.Sprintf(`{"action":"change","id":"j%d","priority":%d,"groups":%s}`,
-					max(0, x.next-x.rng.IntN(20)), x.rng.IntN(3), x.groupList()))
+					max(0, tw.next-tw.rng.IntN(20)), tw.rng.IntN(3), tw.groupList()))
 				continue
 			}
 			extraFields := ""
-			if groups := x.groupList(); groups != "[]" {
+			if groups := tw.groupList(); groups != "[]" {
 				extraFields = `,"groups":` + groups + `,"headers":{"trace": 1}`
 			}
 			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","type":%q,"body":%s,"progress":%t,"keep_ms":%d%s}`,
-				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.bodyText(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, extraFields))
-			x.next += x.rng.IntN(20) / 2 % 2 // sometimes the same id again
+				tw.next, []string{"t", "u"}[tw.rng.IntN(2)], tw.bodyText(), tw.rng.IntN(3) > 0, tw.rng.IntN(2)*1000, extraFields))
+			tw.next += tw.rng.IntN(20) / 2 % 2 // sometimes the same id again
 			continue
 		}
-		if x.rng.IntN(20) == 0 {
-			list = append(list, x.joinFrame())
+		if tw.rng.IntN(20) == 0 {
+			list = append(list, tw.joinFrame())
 			continue
 		}
 		jobs := p.shadow.jobs
 		if len(jobs) == 0 {
 			continue
 		}
-		i := x.rng.IntN(len(jobs))
+		i := tw.rng.IntN(len(jobs))
 		id := jobs[i]
-		switch n := x.rng.IntN(10); {
+		switch n := tw.rng.IntN(10); {
 		case n < 4:
-			list = append(list, fmt.Sprintf(`{"action":"progress","id":%q,"body":%s}`, id, x.bodyText()))
+			list = append(list, fmt.Sprintf(`{"action":"progress","id":%q,"body":%s}`, id, tw.bodyText()))
 			continue
 		case n < 5:
 			list = append(list, fmt.Sprintf(`{"action":"release","id":%q}`, id))
 		case n < 9:
-			list = append(list, fmt.Sprintf(`{"action":"respond","id":%q,"body":%s}`, id, x.bodyText()))
+			list = append(list, fmt.Sprintf(`{"action":"respond","id":%q,"body":%s}`, id, tw.bodyText()))
 		default:
 			list = append(list, fmt.Sprintf(`{"action":"fail","id":%q,"retry":%t}`, id, n == 9))
 		}
 		p.shadow.jobs = slices.Delete(jobs, i, i+1)
 	}
-	x.step(p, list...)
+	tw.step(p, list...)
 }
 
 // take takes an owner's output and compares it with the twin's.
-func (x *twins) take(o *owner) {
+func (tw *twins) take(o *owner) {
 	for _, out := range o.sink.Take() {
-		p := x.peersByConn[out.Conn]
+		p := tw.peersByConn[out.Conn]
 		if p.shadow.isClosed {
 			continue
 		}
 		if out.Abort != p.shadow.mustClose {
-			x.t.Errorf("%d: to be closed at once is %t, want %t", p.shadow.peer, out.Abort, p.shadow.mustClose)
+			tw.t.Errorf("%d: to be closed at once is %t, want %t", p.shadow.peer, out.Abort, p.shadow.mustClose)
 		}
 		if out.Abort {
-			x.dropPeer(p)
+			tw.dropPeer(p)
 			continue
 		}
 		p.shadow.knownEnd = p.shadow.sentBytes + uint64(len(p.shadow.out))
 		if p.shadow.unsentBytes == 0 {
-			o.pendingWrites = append(o.pendingWrites, pendingWrite{p, x.compareTaken(p)})
+			o.pendingWrites = append(o.pendingWrites, pendingWrite{p, tw.compareTaken(p)})
 		}
 	}
 }
 
 // compareTaken compares the output that p's owner has just taken with the twin's.
-func (x *twins) compareTaken(p *twinPeer) []byte {
+func (tw *twins) compareTaken(p *twinPeer) []byte {
 	got := unwrittenOutput(p.conn)
 	if !bytes.Equal(got, p.shadow.out) {
-		x.t.Errorf("peer %d is sent\n  %.300q\nwant\n  %.300q", p.shadow.peer, got, p.shadow.out)
+		tw.t.Errorf("peer %d is sent\n  %.300q\nwant\n  %.300q", p.shadow.peer, got, p.shadow.out)
 	}
 	p.shadow.unsentBytes += len(p.shadow.out)
 	p.shadow.sentBytes += uint64(len(p.shadow.out))
@@ -502,45 +502,45 @@ func (x *twins) compareTaken(p *twinPeer) []byte {
 }
 
 // finish completes an owner's write. The output must not have changed meanwhile.
-func (x *twins) finish(o *owner) {
+func (tw *twins) finish(o *owner) {
 	for _, w := range o.pendingWrites {
 		if got := unwrittenOutput(w.peer.conn); !bytes.Equal(got, w.want) {
-			x.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.peer.conn.Peer, got, w.want)
+			tw.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.peer.conn.Peer, got, w.want)
 		}
 		n := w.peer.shadow.unsentBytes
-		if x.rng.IntN(2) == 0 {
-			n = x.rng.IntN(n + 1)
+		if tw.rng.IntN(2) == 0 {
+			n = tw.rng.IntN(n + 1)
 		}
-		x.write(w.peer, n)
+		tw.write(w.peer, n)
 	}
 	o.pendingWrites = o.pendingWrites[:0]
 }
 
 // write writes n bytes of the output that p's owner has taken. If that was all of it, the owner
 // takes more.
-func (x *twins) write(p *twinPeer, n int) {
-	x.twin.markWritten(p.shadow, n)
+func (tw *twins) write(p *twinPeer, n int) {
+	tw.twin.markWritten(p.shadow, n)
 	p.conn.MarkWritten(n)
 	if p.shadow.unsentBytes == 0 && p.shadow.knownEnd > p.shadow.sentBytes && !p.shadow.mustClose {
-		x.compareTaken(p)
+		tw.compareTaken(p)
 	}
 }
 
-func (x *twins) close(p *twinPeer) {
+func (tw *twins) close(p *twinPeer) {
 	if len(p.owner.pendingWrites) > 0 {
 		return
 	}
-	x.realHub.Remove(p.conn)
-	x.twin.removePeer(p.shadow)
-	x.twin.settle()
-	x.dropPeer(p)
+	tw.realHub.Remove(p.conn)
+	tw.twin.removePeer(p.shadow)
+	tw.twin.settle()
+	tw.dropPeer(p)
 	p.shadow.isClosed = true
 }
 
-func (x *twins) dropPeer(p *twinPeer) {
-	for i, q := range x.peers {
+func (tw *twins) dropPeer(p *twinPeer) {
+	for i, q := range tw.peers {
 		if q == p {
-			x.peers = append(x.peers[:i], x.peers[i+1:]...)
+			tw.peers = append(tw.peers[:i], tw.peers[i+1:]...)
 			return
 		}
 	}

@@ -41,11 +41,11 @@ func sortFrames(fs []frame, endTogether bool) {
 	}
 }
 
-func (want frame) equal(got frame) bool {
-	if want.reason == "" {
+func (f frame) equal(got frame) bool {
+	if f.reason == "" {
 		got.reason = ""
 	}
-	return reflect.DeepEqual(want, got)
+	return reflect.DeepEqual(f, got)
 }
 
 func compareFrames(want, got []frame, endTogether bool) error {

@@ -21,24 +21,24 @@ type observation struct {
 }
 
 // job returns the core's description of a job.
-func (x *observation) job(id string) (broker.JobInfo, bool) { return x.core.Explain(x.now, []byte(id)) }
+func (o *observation) job(id string) (broker.JobInfo, bool) { return o.core.Explain(o.now, []byte(id)) }
 
 // delay returns how long the delay of a delayed job still lasts, and whether there is such a job.
-func (x *observation) delay(id string) (int64, bool) {
-	info, found := x.job(id)
+func (o *observation) delay(id string) (int64, bool) {
+	info, found := o.job(id)
 	return int64(info.DelayLeft), found && info.State == "delayed"
 }
 
 // held reports whether the core knows a job with this id that has not ended.
-func (x *observation) held(id string) bool {
-	info, found := x.job(id)
+func (o *observation) held(id string) bool {
+	info, found := o.job(id)
 	return found && info.State != "ended"
 }
 
 // handedOut returns the ids of the jobs of a type that this command handed out, in order.
-func (x *observation) handedOut(typ string) (ids []string) {
-	for i := range x.frames {
-		if f := &x.frames[i]; f.op == broker.OpJob && f.typ == typ {
+func (o *observation) handedOut(typ string) (ids []string) {
+	for i := range o.frames {
+		if f := &o.frames[i]; f.op == broker.OpJob && f.typ == typ {
 			ids = append(ids, f.id)
 		}
 	}
@@ -46,20 +46,20 @@ func (x *observation) handedOut(typ string) (ids []string) {
 }
 
 // letters returns the dead letters of a type.
-func (x *observation) letters(typ string) []*broker.DeadLetter {
-	found, _ := x.core.DeadLetters(0, []byte(typ), 0, 1000, nil)
+func (o *observation) letters(typ string) []*broker.DeadLetter {
+	found, _ := o.core.DeadLetters(0, []byte(typ), 0, 1000, nil)
 	return found
 }
 
 // reason returns why a job failed now, if the core kept the reason or sent it to the submitter.
-func (x *observation) reason(j *oracleJob) (string, bool) {
-	for _, l := range x.letters(j.typ) {
-		if string(l.ID) == j.id && l.FailedAt == x.now && l.SubmittedAt == j.submittedAt && bytes.Equal(l.Body, j.body) {
+func (o *observation) reason(j *oracleJob) (string, bool) {
+	for _, l := range o.letters(j.typ) {
+		if string(l.ID) == j.id && l.FailedAt == o.now && l.SubmittedAt == j.submittedAt && bytes.Equal(l.Body, j.body) {
 			return l.Reason.Text, true
 		}
 	}
-	for i := range x.frames {
-		if f := &x.frames[i]; f.op == broker.OpEnd && f.id == j.id {
+	for i := range o.frames {
+		if f := &o.frames[i]; f.op == broker.OpEnd && f.id == j.id {
 			return f.reason, true
 		}
 	}

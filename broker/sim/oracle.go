@@ -131,17 +131,17 @@ type oraclePeer struct {
 }
 
 // serves reports whether a joined worker serves a type.
-func (w *oraclePeer) serves(typ string) bool {
+func (p *oraclePeer) serves(typ string) bool {
 	matches := func(pattern string) bool { return fits(pattern, typ) }
-	return slices.ContainsFunc(w.types, matches) && !slices.ContainsFunc(w.except, matches) &&
-		(w.allow == "" || strings.Contains(w.allow, typ))
+	return slices.ContainsFunc(p.types, matches) && !slices.ContainsFunc(p.except, matches) &&
+		(p.allow == "" || strings.Contains(p.allow, typ))
 }
 
 // names returns the types that the worker named in its join and serves. It leaves out types that
 // only a pattern matches.
-func (w *oraclePeer) names() (names []string) {
-	for _, t := range w.types {
-		if !strings.Contains(t, "*") && w.serves(t) && !slices.Contains(names, t) {
+func (p *oraclePeer) names() (names []string) {
+	for _, t := range p.types {
+		if !strings.Contains(t, "*") && p.serves(t) && !slices.Contains(names, t) {
 			names = append(names, t)
 		}
 	}
@@ -159,9 +159,9 @@ func fits(pattern, s string) bool {
 	return pattern[0] == s[0] && fits(pattern[1:], s[1:])
 }
 
-func (w *oraclePeer) overdue() int {
+func (p *oraclePeer) overdue() int {
 	n := 0
-	for _, r := range w.out {
+	for _, r := range p.out {
 		if r.job == nil {
 			n++
 		}
@@ -170,8 +170,8 @@ func (w *oraclePeer) overdue() int {
 }
 
 // free reports whether the worker may be sent a job.
-func (w *oraclePeer) free() bool {
-	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0 && w.credit > 0
+func (p *oraclePeer) free() bool {
+	return p.joined && !p.left && len(p.out) < p.room && p.overdue() == 0 && p.credit > 0
 }
 
 type oracleType struct {

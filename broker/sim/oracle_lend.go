@@ -12,17 +12,17 @@ import (
 // lender is a submitter whose jobs run at once or are refused. A borrowed job holds no id and
 // is in no ledger.
 
-// before reports whether w comes before x in line.
-func (w *oraclePeer) before(x *oraclePeer) bool {
-	if w.kind != x.kind {
+// before reports whether p comes before x in line.
+func (p *oraclePeer) before(x *oraclePeer) bool {
+	if p.kind != x.kind {
 		return x.kind == borrowers
 	}
-	return w.position < x.position
+	return p.position < x.position
 }
 
 // has reports whether a job with this id runs on the worker.
-func (w *oraclePeer) has(id string) bool {
-	return slices.ContainsFunc(w.out, func(r run) bool { return r.job != nil && r.id == id })
+func (p *oraclePeer) has(id string) bool {
+	return slices.ContainsFunc(p.out, func(r run) bool { return r.job != nil && r.id == id })
 }
 
 // toEnd moves a worker to the end of the line.

@@ -62,10 +62,10 @@ type Conditions []*Condition
 
 // Add adds a condition that is reported without a grace period, and listed after earlier ones of
 // its severity.
-func (l *Conditions) Add(severity, kind, subject, cause, finding, advice string) {
-	*l = append(*l, &Condition{
+func (c *Conditions) Add(severity, kind, subject, cause, finding, advice string) {
+	*c = append(*c, &Condition{
 		Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause, Finding: finding, Advice: advice},
-		Weight:  -float64(len(*l)), Immediate: true,
+		Weight:  -float64(len(*c)), Immediate: true,
 	})
 }
 

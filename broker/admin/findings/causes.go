@@ -43,9 +43,9 @@ func fixedMessage(finding, advice string) message {
 	return func() (string, string) { return finding, advice }
 }
 
-func (l *finder) add(severity, kind, subject, cause string, weight float64, msg message) *finding.Condition {
+func (f *finder) add(severity, kind, subject, cause string, weight float64, msg message) *finding.Condition {
 	condition := &finding.Condition{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, Weight: weight, Text: msg}
-	l.conditions = append(l.conditions, condition)
+	f.conditions = append(f.conditions, condition)
 	return condition
 }
 
@@ -68,75 +68,75 @@ func formatSpan(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-func (l *finder) checkBroker() {
-	counters, isFirst := l.lastCounters, !l.lastCounters.started
+func (f *finder) checkBroker() {
+	counters, isFirst := f.lastCounters, !f.lastCounters.started
 	counters.started = true
 	find := func(severity, cause string, msg message) {
-		l.add(severity, "broker", "broker", cause, 0, msg).Immediate = true
+		f.add(severity, "broker", "broker", cause, 0, msg).Immediate = true
 	}
-	if l.Imbalance != 0 {
-		find(api.Severe, "imbalance", fixedMessage(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", l.Imbalance),
+	if f.Imbalance != 0 {
+		find(api.Severe, "imbalance", fixedMessage(fmt.Sprintf("the ledger of jobs is off by %d: a bug in the broker", f.Imbalance),
 			"please report it, with the version"))
 	}
-	if l.Draining {
+	if f.Draining {
 		find(api.Warning, "draining", fixedMessage("the broker is draining: it takes no new jobs, and stops when all have ended",
 			"clients continue with the broker that replaces it: start that one"))
 	}
-	if l.Lag >= minLag {
-		counters.lag, counters.lateAt = l.Lag, l.Now
+	if f.Lag >= minLag {
+		counters.lag, counters.lateAt = f.Lag, f.Now
 	}
-	if l.Now.Sub(counters.lateAt) <= recentTime {
+	if f.Now.Sub(counters.lateAt) <= recentTime {
 		find(api.Warning, "late", fixedMessage(fmt.Sprintf("an event loop was %s late for its next task", formatSpan(counters.lag)),
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
-	if g := &counters.refused; g.update(l.Refused, l.Now, isFirst) {
+	if g := &counters.refused; g.update(f.Refused, f.Now, isFirst) {
 		find(api.Severe, "refused", fixedMessage(finding.Plural(g.increase, "request")+" refused lately: a limit was reached, or a frame was begun and not completed",
 			"the error says which: raise the limit, add workers, or see why the client stopped sending"))
 	}
-	if g := &counters.refusedConns; g.update(l.RefusedConns, l.Now, isFirst) {
+	if g := &counters.refusedConns; g.update(f.RefusedConns, f.Now, isFirst) {
 		find(api.Severe, "turned_away", fixedMessage(finding.Plural(g.increase, "connection")+" turned away lately, because as many are open as are allowed",
 			"raise --max-conns and the limit on open files (TLS connections may also take up to an eighth of --max-memory), or see who opens so many"))
 	}
-	if g := &counters.acceptErrors; g.update(l.AcceptErrors, l.Now, isFirst) {
+	if g := &counters.acceptErrors; g.update(f.AcceptErrors, f.Now, isFirst) {
 		find(api.Severe, "unaccepted", fixedMessage(finding.Plural(g.increase, "connection")+" recently failed to be accepted or served",
 			"the log says why; often it is the limit on open files"))
 	}
-	if g := &counters.unauthorized; g.update(l.Unauthorized, l.Now, isFirst) {
+	if g := &counters.unauthorized; g.update(f.Unauthorized, f.Now, isFirst) {
 		find(api.Warning, "unauthorized", fixedMessage(finding.Plural(g.increase, "request")+" lately had no token or an unknown one",
 			"the log names the addresses: correct the token there, or add it to the token file"))
 	}
-	if l.Certificate != "" {
+	if f.Certificate != "" {
 		severity := api.Warning
-		if l.CertificateInvalid {
+		if f.CertificateInvalid {
 			severity = api.Severe
 		}
-		find(severity, "certificate", fixedMessage(l.Certificate, "replace the files of --tls-cert and --tls-key, and send SIGHUP"))
+		find(severity, "certificate", fixedMessage(f.Certificate, "replace the files of --tls-cert and --tls-key, and send SIGHUP"))
 	}
-	if f := l.Fleet; f != nil {
-		l.checkFleet(f)
+	if fleet := f.Fleet; fleet != nil {
+		f.checkFleet(fleet)
 	}
-	for _, limit := range l.Limits {
-		l.checkLimit("broker", "broker", limit)
+	for _, limit := range f.Limits {
+		f.checkLimit("broker", "broker", limit)
 	}
 }
 
-func (l *finder) checkFleet(f *Fleet) {
+func (f *finder) checkFleet(fleet *Fleet) {
 	find := func(subject, cause, severity string, msg message) {
-		l.add(severity, "broker", subject, cause, 0, msg).Immediate = true
+		f.add(severity, "broker", subject, cause, 0, msg).Immediate = true
 	}
 	switch {
-	case f.NameTaken:
+	case fleet.NameTaken:
 		find("broker", "fleet_alone", api.Severe, fixedMessage("another broker of the fleet has the same name, so this broker is alone",
 			"give one of them another --fleet-name"))
-	case f.Away:
-		find("broker", "fleet_away", api.Severe, fixedMessage("the fleet is away: NATS does not answer, or refuses this broker or its subjects ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that need other brokers' workers wait",
+	case fleet.Away:
+		find("broker", "fleet_away", api.Severe, fixedMessage("the fleet is away: NATS does not answer, or refuses this broker or its subjects ("+cmp.Or(fleet.Why, "no reason yet")+"), and jobs that need other brokers' workers wait",
 			"check whether the servers that --fleet names are running and can be reached; brokers join again by themselves"))
 	default:
-		for _, name := range f.LostBrokers {
+		for _, name := range fleet.LostBrokers {
 			find(name, "fleet_lost", api.Warning, fixedMessage("a broker of the fleet is lost: the jobs lent to it were requeued",
 				"check whether it is running and reaches NATS; if it was removed on purpose, this finding disappears within ten minutes"))
 		}
-		for _, name := range f.OtherVersions {
+		for _, name := range fleet.OtherVersions {
 			find(name, "fleet_version", api.Warning, fixedMessage("a broker of the fleet uses another version of the messages: no jobs are lent to it or borrowed from it",
 				"give both brokers the same release; gloom fleet shows the version"))
 		}
@@ -145,28 +145,28 @@ func (l *finder) checkFleet(f *Fleet) {
 
 // checkUnserved reports a type that no worker here serves. In a fleet, other brokers may have busy
 // workers for it: brokers announce only idle workers.
-func (l *finder) checkUnserved(t *Type, find func(severity, cause string, msg message) *finding.Condition) {
-	f, severity := l.Fleet, api.Severe
-	if f != nil && !f.Away && !f.NameTaken && f.BrokersUp > 0 {
+func (f *finder) checkUnserved(t *Type, find func(severity, cause string, msg message) *finding.Condition) {
+	fleet, severity := f.Fleet, api.Severe
+	if fleet != nil && !fleet.Away && !fleet.NameTaken && fleet.BrokersUp > 0 {
 		severity = api.Warning
 	}
 	find(severity, "no_worker", func() (string, string) {
 		text, advice := finding.JobsWaiting(t.Figures.Queued)+", but no worker serves the type", "start a worker for it, or forget the type if it was a test or misspelt ("+typeCommand("forget", t, "--jobs")+")"
-		if f == nil {
+		if fleet == nil {
 			return text, advice
 		}
 		switch text += " here, and "; {
-		case f.NameTaken:
+		case fleet.NameTaken:
 			text += "this broker is alone: another broker of the fleet has its name"
-		case f.Away:
-			text += "the fleet has been away for " + formatSpan(l.Now.Sub(f.Since))
-		case f.BrokersUp == 0:
+		case fleet.Away:
+			text += "the fleet has been away for " + formatSpan(f.Now.Sub(fleet.Since))
+		case fleet.BrokersUp == 0:
 			text += "no other broker of the fleet is connected"
 		default:
 			text += "no other broker of the fleet has an idle worker for it"
 			advice = "see whether the workers of other brokers are busy or the type is misspelt, or start a worker"
 		}
-		if lost := f.LostServing(t.Figures.Type); len(lost) > 0 {
+		if lost := fleet.LostServing(t.Figures.Type); len(lost) > 0 {
 			text += "; workers for it were at " + strings.Join(lost[:min(len(lost), 3)], ", ") + ", lost lately"
 		}
 		return text, advice
@@ -174,7 +174,7 @@ func (l *finder) checkUnserved(t *Type, find func(severity, cause string, msg me
 }
 
 // checkLimit reports a limit that is almost reached.
-func (l *finder) checkLimit(kind, subject string, limit Limit) *finding.Condition {
+func (f *finder) checkLimit(kind, subject string, limit Limit) *finding.Condition {
 	if limit.Max <= 0 || float64(limit.Used) < nearLimit*float64(limit.Max) {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (l *finder) checkLimit(kind, subject string, limit Limit) *finding.Conditio
 	case share >= 1:
 		severity = api.Severe
 	}
-	f := l.add(severity, kind, subject, "limit", share, func() (string, string) {
+	limitFinding := f.add(severity, kind, subject, "limit", share, func() (string, string) {
 		n := func(v int64) string {
 			if limit.IsBytes {
 				return humanize.IBytes(uint64(v))
@@ -199,25 +199,25 @@ func (l *finder) checkLimit(kind, subject string, limit Limit) *finding.Conditio
 		}
 		return fmt.Sprintf("%s of %s are used (--%s)", n(limit.Used), n(limit.Max), limit.Name), advice
 	})
-	f.Limit = limit.Name
-	return f
+	limitFinding.Limit = limit.Name
+	return limitFinding
 }
 
-func (l *finder) checkType(t *Type) {
+func (f *finder) checkType(t *Type) {
 	find := func(severity, cause string, msg message) *finding.Condition {
-		return l.add(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), msg)
+		return f.add(severity, "type", t.Figures.Type, cause, float64(t.Figures.Queued), msg)
 	}
 	if t.Figures.Queued > 0 {
-		l.checkQueue(t, find)
+		f.checkQueue(t, find)
 	}
 	if t.LostWorkers >= minFailures {
 		find(api.Severe, "workers_lost", fixedMessage(fmt.Sprintf("%d workers were lost while they ran its job %.200q", t.LostWorkers, t.LostJob),
 			"see its runs ("+finding.Command("explain", t.LostJob)+"), and whether the job makes its workers crash: cancel it ("+finding.Command("cancel", t.LostJob, "--running")+"), or fix the workers")).Immediate = true
 	}
-	if t.ExcessFailures >= minFailures+uint64(t.LostWorkers) && t.IsFailing(l.Now) {
+	if t.ExcessFailures >= minFailures+uint64(t.LostWorkers) && t.IsFailing(f.Now) {
 		find(failureFinding(t)).Immediate = true
 	}
-	if g := &t.releases; g.increase >= minReleases && g.isRecent(l.Now) {
+	if g := &t.releases; g.increase >= minReleases && g.isRecent(f.Now) {
 		find(api.Warning, "given_back", fixedMessage("workers recently gave back "+finding.Plural(g.increase, "job")+" of it without running them",
 			"jobs may circle between workers: gloom explain ID shows how often one was given back, and by which workers")).Immediate = true
 	}
@@ -227,18 +227,18 @@ func (l *finder) checkType(t *Type) {
 				"they share one cause (" + typeCommand("dead ls", t) + "): fix it, then retry them (" + typeCommand("dead retry", t, "--all") + ")"
 		}).Immediate = true
 	}
-	if l.Now.Sub(t.ExpiredAt) <= recentTime {
+	if f.Now.Sub(t.ExpiredAt) <= recentTime {
 		find(api.Warning, "expired", fixedMessage("jobs of it passed their deadline before they were done",
 			"add workers, or give its jobs more time (expires_ms)")).Immediate = true
 	}
 	liveJobs := int64(t.Figures.Queued + t.Figures.Delayed + t.Figures.Running)
-	l.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: liveJobs, Max: l.MaxTypeJobs})
-	l.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-bytes", Used: t.Figures.Bytes, Max: l.MaxTypeBytes, IsBytes: true})
-	l.checkLimit("type", t.Figures.Type, Limit{Name: "dead-letters", Used: int64(t.Figures.Dead), Max: l.DeadLetters, RefusesNothing: true})
+	f.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-jobs", Used: liveJobs, Max: f.MaxTypeJobs})
+	f.checkLimit("type", t.Figures.Type, Limit{Name: "max-type-bytes", Used: t.Figures.Bytes, Max: f.MaxTypeBytes, IsBytes: true})
+	f.checkLimit("type", t.Figures.Type, Limit{Name: "dead-letters", Used: int64(t.Figures.Dead), Max: f.DeadLetters, RefusesNothing: true})
 }
 
 // checkQueue reports the waiting jobs of a type.
-func (l *finder) checkQueue(t *Type, find func(severity, cause string, msg message) *finding.Condition) {
+func (f *finder) checkQueue(t *Type, find func(severity, cause string, msg message) *finding.Condition) {
 	heldJobs := min(uint64(t.HeldJobs), t.Figures.Queued)
 	if heldJobs > 0 {
 		find(api.Info, "group_limit", func() (string, string) {
@@ -251,7 +251,7 @@ func (l *finder) checkQueue(t *Type, find func(severity, cause string, msg messa
 		shortest = finding.Grace
 	}
 	// The oldest job may be one that is held back.
-	if l.checkStopped(t, find) || heldJobs > 0 || t.UsualWait == 0 || t.StuckFor < max(shortest, minWaitRatio*t.UsualWait) {
+	if f.checkStopped(t, find) || heldJobs > 0 || t.UsualWait == 0 || t.StuckFor < max(shortest, minWaitRatio*t.UsualWait) {
 		return
 	}
 	find(api.Warning, "overlong", func() (string, string) {
@@ -277,15 +277,15 @@ func failureFinding(t *Type) (severity, cause string, msg message) {
 }
 
 // checkStopped reports why no job of a type is handed out, and returns false if jobs are handed out.
-func (l *finder) checkStopped(t *Type, find func(severity, cause string, msg message) *finding.Condition) bool {
+func (f *finder) checkStopped(t *Type, find func(severity, cause string, msg message) *finding.Condition) bool {
 	free := t.Figures.Queued - min(t.Figures.Queued, uint64(t.HeldJobs)) // not held back by groups
 	switch c := t.Figures.Limits.Concurrency; {
 	case t.Figures.Paused:
 		find(api.Warning, "paused", func() (string, string) {
 			return finding.JobsWaiting(t.Figures.Queued) + ": the type is paused", "resume it when its jobs may run again (" + typeCommand("resume", t) + ")"
 		})
-	case t.Figures.Workers == 0 && (l.Fleet == nil || t.Figures.Running == 0):
-		l.checkUnserved(t, find)
+	case t.Figures.Workers == 0 && (f.Fleet == nil || t.Figures.Running == 0):
+		f.checkUnserved(t, find)
 	case free == 0:
 		return true // rules of groups hold all of them back
 	case c > 0 && t.Figures.Running >= uint64(c):
@@ -299,7 +299,7 @@ func (l *finder) checkStopped(t *Type, find func(severity, cause string, msg mes
 	case t.Figures.Idle > 0:
 		return false
 	default:
-		drain, known := l.estimateDrain(t, free)
+		drain, known := f.estimateDrain(t, free)
 		if known && drain < minDrainTime {
 			return false
 		}
@@ -331,7 +331,7 @@ func (l *finder) checkStopped(t *Type, find func(severity, cause string, msg mes
 
 // estimateDrain estimates how long the given number of jobs takes, from the current rate or else from
 // the mean duration of past runs. It returns false if neither is known.
-func (l *finder) estimateDrain(t *Type, jobs uint64) (time.Duration, bool) {
+func (f *finder) estimateDrain(t *Type, jobs uint64) (time.Duration, bool) {
 	seconds := 0.0
 	switch {
 	case t.Rates.Out > 0:
@@ -347,19 +347,19 @@ func (l *finder) estimateDrain(t *Type, jobs uint64) (time.Duration, bool) {
 	return time.Duration(min(seconds, 1e9) * float64(time.Second)), true
 }
 
-func (l *finder) checkGroup(g *api.Group) {
+func (f *finder) checkGroup(g *api.Group) {
 	if g.Held == 0 || g.Rule == "" {
 		return
 	}
-	l.add(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
+	f.add(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
 		return fmt.Sprintf("the rule for %q holds %s back, with %d running", g.Rule, finding.Plural(g.Held, "job"), g.Running),
 			"if the limit is too low, change the rule (" + finding.Command("limit --group", g.Rule) + ")"
 	})
 }
 
-func (l *finder) checkClient(c *Client) {
+func (f *finder) checkClient(c *Client) {
 	find := func(cause string, weight float64, msg message) {
-		condition := l.add(api.Warning, "client", c.Name, cause, weight, msg)
+		condition := f.add(api.Warning, "client", c.Name, cause, weight, msg)
 		condition.Number, condition.Address, condition.Worker, condition.Immediate = c.Number, c.Address, c.IsWorker, true
 	}
 	if c.Overdue > 0 {
@@ -375,11 +375,11 @@ func (l *finder) checkClient(c *Client) {
 			"check whether it hangs, or restart it; its connection is closed when too much is unread"))
 	}
 	for _, limit := range []Limit{
-		{Name: "max-submitter-jobs", Used: c.Jobs, Max: l.MaxSubmitterJobs},
-		{Name: "max-submitter-bytes", Used: c.Bytes, Max: l.MaxSubmitterBytes, IsBytes: true},
+		{Name: "max-submitter-jobs", Used: c.Jobs, Max: f.MaxSubmitterJobs},
+		{Name: "max-submitter-bytes", Used: c.Bytes, Max: f.MaxSubmitterBytes, IsBytes: true},
 	} {
-		if f := l.checkLimit("client", c.Name, limit); f != nil {
-			f.Number, f.Address = c.Number, c.Address
+		if limitFinding := f.checkLimit("client", c.Name, limit); limitFinding != nil {
+			limitFinding.Number, limitFinding.Address = c.Number, c.Address
 		}
 	}
 }

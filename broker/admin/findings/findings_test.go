@@ -138,13 +138,13 @@ func newWatchedType(workers, idle int) *watchedType {
 
 // takeSnapshot advances the time by a second, and returns the causes of the findings and the first
 // finding.
-func (s *watchedType) takeSnapshot() (causes []string, first string) {
-	s.at++
-	now := time.Unix(s.at, 0)
-	s.Update(&s.before, &s.after, now, time.Second)
-	s.before = s.after
-	s.state.Update(&findings.Broker{Now: now, Types: slices.Values([]*findings.Type{&s.Type})})
-	items := s.state.List(finding.Query{Subject: "t"}, 10).Items
+func (w *watchedType) takeSnapshot() (causes []string, first string) {
+	w.at++
+	now := time.Unix(w.at, 0)
+	w.Update(&w.before, &w.after, now, time.Second)
+	w.before = w.after
+	w.state.Update(&findings.Broker{Now: now, Types: slices.Values([]*findings.Type{&w.Type})})
+	items := w.state.List(finding.Query{Subject: "t"}, 10).Items
 	for _, f := range items {
 		causes = append(causes, f.Cause)
 	}

@@ -57,15 +57,15 @@ type member struct {
 }
 
 // Step is the machine's Step, and reports whether the machine has something to send.
-func (x member) Step(now int64) bool {
-	x.Machine.Step(now)
-	return x.HasPending()
+func (m member) Step(now int64) bool {
+	m.Machine.Step(now)
+	return m.HasPending()
 }
 
 // Send sends the messages at once unless another goroutine is sending. In that case the driver's
 // goroutine sends what is added in the meantime; otherwise the first sender might never finish.
-func (x member) Send() {
-	d := x.driver
+func (m member) Send() {
+	d := m.driver
 	d.hasMore.Store(true)
 	if !d.sendMu.TryLock() {
 		return // the lock's holder checks d.hasMore afterwards
@@ -518,9 +518,9 @@ func (d *Driver) Info() Info {
 
 // Memory returns how many bytes the streams to and from other brokers hold and NATS has not read
 // yet.
-func (x member) Memory() (n int64) {
-	x.driver.hub.View(func(*broker.Broker, int64) { n = x.Machine.Memory() })
-	if c := x.driver.latestConn.Load(); c != nil {
+func (m member) Memory() (n int64) {
+	m.driver.hub.View(func(*broker.Broker, int64) { n = m.Machine.Memory() })
+	if c := m.driver.latestConn.Load(); c != nil {
 		n += c.pendingBytes()
 	}
 	return n

@@ -47,15 +47,15 @@ type element struct {
 	depth             int
 }
 
-func (x *element) hasState(state string) bool { return slices.Contains(x.states, state) }
+func (e *element) hasState(state string) bool { return slices.Contains(e.states, state) }
 
-func (x *element) String() string {
-	s := fmt.Sprintf("%s%s %q", strings.Repeat("  ", x.depth), x.role, x.name)
-	if x.value != "" {
-		s += fmt.Sprintf(" = %q", x.value)
+func (e *element) String() string {
+	s := fmt.Sprintf("%s%s %q", strings.Repeat("  ", e.depth), e.role, e.name)
+	if e.value != "" {
+		s += fmt.Sprintf(" = %q", e.value)
 	}
-	if len(x.states) > 0 {
-		s += fmt.Sprint(" ", x.states)
+	if len(e.states) > 0 {
+		s += fmt.Sprint(" ", e.states)
 	}
 	return s
 }
