@@ -153,9 +153,9 @@ func (r *reporter) answered(int64) {
 type pushConn struct{ *workers }
 
 var (
-	accepted  = []byte("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
-	idKey     = []byte("\xa6job_id\xd9\x24")
-	numberKey = []byte("\xa1n\xce")
+	acceptedReply = []byte("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+	idKey         = []byte("\xa6job_id\xd9\x24")
+	numberKey     = []byte("\xa1n\xce")
 )
 
 // Data implements poll.Handler.
@@ -174,7 +174,7 @@ func (s *pushConn) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 			s.ledger.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, wrong)))
 			return len(in)
 		}
-		c.SetOut(append(c.Out(), accepted...))
+		c.SetOut(append(c.Out(), acceptedReply...))
 		r := finishedRun{[36]byte(id), binary.BigEndian.Uint32(number)}
 		s.ledger.recordRun(int(r.number))
 		s.reporters[worker].jobs = append(s.reporters[worker].jobs, r)

@@ -14,8 +14,8 @@ func TestNumberText(t *testing.T) {
 			t.Fatalf("number of %d, %d, %d reads as %d, %d, %d", sub, turn, slot, n.Submitter(), n.generation(), n.slot())
 		}
 		text := n.Append(nil)
-		if back, ok := ParseNumber(text); !ok || back != n || len(text) != NumberLen {
-			t.Fatalf("%x is written %q and read %x, %v", n, text, back, ok)
+		if parsed, ok := ParseNumber(text); !ok || parsed != n || len(text) != NumberLen {
+			t.Fatalf("%x is written %q and read %x, %v", n, text, parsed, ok)
 		}
 	}
 }

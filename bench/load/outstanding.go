@@ -4,11 +4,11 @@ package load
 // generation of the slot, which counts how often it has been taken. The job's number contains both,
 // so every answer is judged exactly without a map: its generation must be the slot's present one.
 type outstanding struct {
-	submitter uint32
-	slots     []slot
-	free      []uint32
-	count     int // jobs submitted and not answered
-	acked     int // how many of the open jobs were acked
+	submitter  uint32
+	slots      []slot
+	free       []uint32
+	count      int // jobs submitted and not answered
+	ackedCount int // how many of the open jobs were acked
 }
 
 type slot struct {
@@ -74,7 +74,7 @@ func (o *outstanding) ack(n Number) (Fault, bool) {
 		return Doubled, false
 	}
 	s.state = slotAcked
-	o.acked++
+	o.ackedCount++
 	return 0, true
 }
 
@@ -86,7 +86,7 @@ func (o *outstanding) close(n Number) (sent int64, unacked bool, fault Fault, ok
 	}
 	unacked = s.state == slotSent
 	if !unacked {
-		o.acked--
+		o.ackedCount--
 	}
 	s.state = slotFree
 	o.count--
@@ -102,5 +102,5 @@ func (o *outstanding) forget() {
 			o.free = append(o.free, uint32(i))
 		}
 	}
-	o.count, o.acked = 0, 0
+	o.count, o.ackedCount = 0, 0
 }

@@ -25,8 +25,8 @@ func RaiseFileLimit(n uint64) error {
 	return nil
 }
 
-// allowed is the set of processors that this process could use when it started.
-var allowed = func() (set unix.CPUSet) {
+// allowedCPUs is the set of processors that this process could use when it started.
+var allowedCPUs = func() (set unix.CPUSet) {
 	_ = unix.SchedGetaffinity(0, &set) // if this fails, the set is empty, and Pin reports it
 	return set
 }()
@@ -35,7 +35,7 @@ var allowed = func() (set unix.CPUSet) {
 // first that this process may use.
 func Pin(pid int) error {
 	for i := range maxProcessors {
-		if allowed.IsSet(i) {
+		if allowedCPUs.IsSet(i) {
 			var set unix.CPUSet
 			set.Set(i)
 			return setAffinity(pid, &set)
@@ -45,7 +45,7 @@ func Pin(pid int) error {
 }
 
 // Unpin lets process pid use all processors that this one could use at its start.
-func Unpin(pid int) error { return setAffinity(pid, &allowed) }
+func Unpin(pid int) error { return setAffinity(pid, &allowedCPUs) }
 
 func setAffinity(pid int, set *unix.CPUSet) error {
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -18,6 +18,6 @@ func MachineCPU() time.Duration {
 		return 0
 	}
 	t := stat.CPUTotal
-	busy := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
-	return time.Duration(busy * float64(time.Second))
+	busySeconds := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
+	return time.Duration(busySeconds * float64(time.Second))
 }

@@ -94,7 +94,7 @@ func TestPinToOneProcessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	allowed := func() string {
+	cpuList := func() string {
 		status, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/status")
 		if err != nil {
 			t.Fatal(err)
@@ -103,17 +103,17 @@ func TestPinToOneProcessor(t *testing.T) {
 		list, _, _ := strings.Cut(rest, "\n")
 		return list
 	}
-	free := allowed()
+	free := cpuList()
 	if err := Pin(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	if got := allowed(); strings.ContainsAny(got, ",-") || got == "" {
+	if got := cpuList(); strings.ContainsAny(got, ",-") || got == "" {
 		t.Errorf("pinned to %q, want one processor", got)
 	}
 	if err := Unpin(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	if got := allowed(); got != free {
+	if got := cpuList(); got != free {
 		t.Errorf("set free to %q, was %q", got, free)
 	}
 }

@@ -41,8 +41,8 @@ func TestOrderAndFailures(t *testing.T) {
 			return &result.Round{Jobs: 10, Faults: map[string]int64{"lost": 1}}, nil
 		}}
 	}
-	broken := brokers.NewKind("d", "d", func(context.Context, brokers.Settings) (*brokers.Server, error) { return nil, failure })
-	p := &Plan{Kinds: []*brokers.Kind{fake("a"), fake("b"), fake("c"), broken}, Events: []*Event{event("1", ""), event("2", "b")}, Rounds: 2}
+	brokenKind := brokers.NewKind("d", "d", func(context.Context, brokers.Settings) (*brokers.Server, error) { return nil, failure })
+	p := &Plan{Kinds: []*brokers.Kind{fake("a"), fake("b"), fake("c"), brokenKind}, Events: []*Event{event("1", ""), event("2", "b")}, Rounds: 2}
 	ended := 0
 	p.OnEnd = func(int, *brokers.Kind, *Event, *result.Round, error) { ended++ }
 	runs, err := p.Run(t.Context())

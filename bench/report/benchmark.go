@@ -27,12 +27,12 @@ func benchstatUnit(m *result.Metric) string {
 func writeBenchmark(w io.Writer, f *result.File) {
 	out := benchfmt.NewWriter(w)
 	for _, m := range result.Metrics() {
-		better := "lower"
+		direction := "lower"
 		if m.HigherIsBetter {
-			better = "higher"
+			direction = "higher"
 		}
 		key := benchfmt.UnitMetadataKey{Unit: benchstatUnit(m), Key: "better"}
-		_ = out.Write(&benchfmt.UnitMetadata{UnitMetadataKey: key, OrigUnit: key.Unit, Value: better})
+		_ = out.Write(&benchfmt.UnitMetadata{UnitMetadataKey: key, OrigUnit: key.Unit, Value: direction})
 	}
 	for _, run := range f.Runs {
 		name := ""

@@ -191,11 +191,11 @@ func plural(n int, noun string) string {
 
 // describeEvents describes what happened besides answers.
 func describeEvents(r *result.Run) string {
-	var failed, forgotten, again, late, workers, submitters int64
+	var failed, forgotten, redelivered, late, workers, submitters int64
 	for _, x := range r.Rounds {
 		failed += x.Failed
 		forgotten += x.Forgotten
-		again += x.Redelivered
+		redelivered += x.Redelivered
 		late += x.Deferred
 		workers += x.WorkerHangups
 		submitters += x.SubmitterHangups
@@ -205,7 +205,7 @@ func describeEvents(r *result.Run) string {
 		n    int64
 		name string
 	}{
-		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {again, "jobs sent to a worker again"},
+		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {redelivered, "jobs sent to a worker again"},
 		{failed, "jobs failed after losing their workers"}, {forgotten, "jobs were outstanding when their submitter hung up"},
 		{late, "jobs were sent more than 1 ms late because of the generator"},
 	} {

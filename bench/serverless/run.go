@@ -139,10 +139,10 @@ func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 		if err := d.call(ctx, "POST", "/bench/job/first", []byte("x\n"), nil); err != nil {
 			return err
 		}
-		acked := time.Now()
+		ackTime := time.Now()
 		select {
 		case at := <-started:
-			times = append(times, max(0, at.Sub(acked)))
+			times = append(times, max(0, at.Sub(ackTime)))
 		case <-ctx.Done():
 			return ctx.Err()
 		}

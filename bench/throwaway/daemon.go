@@ -17,21 +17,21 @@ import (
 func Build(dir, name string, race bool) (path string, err error) {
 	path = filepath.Join(dir, name)
 	return path, WithCacheDir("build-"+name, func(cache string) error {
-		built := filepath.Join(cache, name)
+		program := filepath.Join(cache, name)
 		// -buildvcs=false leaves the commit out of the program, so that it need not be
 		// linked again after every commit. It then reports the version devel.
 		args := []string{"build", "-buildvcs=false"}
 		if race {
-			built += "-race"
+			program += "-race"
 			args = append(args, "-race")
 		}
-		args = append(args, "-o", built, "gloom/cmd/"+name)
+		args = append(args, "-o", program, "gloom/cmd/"+name)
 		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
 		// Another process copies it: a child that this process starts meanwhile would inherit the
 		// open file, and a file that is open for writing cannot be run.
-		if out, err := exec.Command("cp", built, path).CombinedOutput(); err != nil {
+		if out, err := exec.Command("cp", program, path).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
@@ -130,8 +130,8 @@ func (d *Daemon) Stop() error {
 		return fmt.Errorf("%s did not stop within %s: %s", name(d.cmd), stopTimeout, &d.Log)
 	}
 	output := d.Log.String()
-	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
-		if i := strings.Index(output, bad); i >= 0 {
+	for _, symptom := range []string{"DATA RACE", "panic:", "fatal error:"} {
+		if i := strings.Index(output, symptom); i >= 0 {
 			return errors.New(output[i:min(len(output), i+8000)])
 		}
 	}

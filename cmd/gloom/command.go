@@ -179,15 +179,15 @@ func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-
 }
 
 // outcome returns the answer or the error of a command that has ended.
-func (c *command) outcome(why error, end launch.Result, stdout *limitedBuffer, stderr *tailBuffer) (any, error) {
+func (c *command) outcome(cause error, end launch.Result, stdout *limitedBuffer, stderr *tailBuffer) (any, error) {
 	reason, final := "", false
 	switch {
-	case why == errTimeout:
+	case cause == errTimeout:
 		reason = fmt.Sprintf("timeout after %v", c.timeout)
-	case why == errOverflow || stdout.overflowed():
+	case cause == errOverflow || stdout.overflowed():
 		reason, final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
-	case why != nil:
-		reason = "stopped: " + plainText(why)
+	case cause != nil:
+		reason = "stopped: " + plainText(cause)
 	case end.Err != nil:
 		reason = "cannot tell how it ended: " + end.Err.Error()
 	case end.Signal != 0:

@@ -101,9 +101,9 @@ func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "application/json")
-	for key, of := range map[string]string{"Worker-Id": ts.Getenv("WORKER"), "Authorization": ts.Getenv("BEARER")} {
-		if of != "" {
-			req.Header.Set(key, of)
+	for key, headerValue := range map[string]string{"Worker-Id": ts.Getenv("WORKER"), "Authorization": ts.Getenv("BEARER")} {
+		if headerValue != "" {
+			req.Header.Set(key, headerValue)
 		}
 	}
 	resp, err := (&http.Client{Timeout: patience}).Do(req)

@@ -38,24 +38,24 @@ func pty(t *testing.T) (master, tty *os.File) {
 	return master, tty
 }
 
-// read reads from a terminal until enough returns true for the text.
-func read(t *testing.T, from *os.File, enough func(string) bool) string {
+// read reads from a terminal until isEnough returns true for the text.
+func read(t *testing.T, from *os.File, isEnough func(string) bool) string {
 	t.Helper()
-	said := make(chan string)
+	output := make(chan string)
 	go func() {
 		var out strings.Builder
 		buf := make([]byte, 4096)
-		for !enough(out.String()) {
+		for !isEnough(out.String()) {
 			n, err := from.Read(buf)
 			out.Write(buf[:n])
 			if err != nil {
 				break
 			}
 		}
-		said <- out.String()
+		output <- out.String()
 	}()
 	select {
-	case text := <-said:
+	case text := <-output:
 		return text
 	case <-time.After(45 * time.Second):
 		t.Fatal("the terminal does not say it")

@@ -71,12 +71,12 @@ func (p *process) stop(sig syscall.Signal) int {
 }
 
 func TestStartErrorsAreReported(t *testing.T) {
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	busyPort, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer busy.Close()
-	port := busy.Addr().(*net.TCPAddr).Port
+	defer busyPort.Close()
+	port := busyPort.Addr().(*net.TCPAddr).Port
 	const fine = "host = 127.0.0.1\nport = 0\n"
 	for name, tc := range map[string]struct{ config, want string }{
 		"no host":       {"port = 1", "config parsing error: 'host' is not defined\n"},

@@ -117,7 +117,7 @@ func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 
 // serveProbes serves metrics and health on an address, if it is not empty, to at most maxProbers
 // connections. It returns the address; stop lets requests in progress finish, for at most a second.
-func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Logger) (bound string, stop func(), err error) {
+func serveProbes(addr string, maxConns int, probes http.Handler, log zerolog.Logger) (boundAddr string, stop func(), err error) {
 	if addr == "" {
 		return "", func() {}, nil
 	}

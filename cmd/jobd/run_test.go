@@ -190,12 +190,12 @@ func TestReadyzSaysWhyNot(t *testing.T) {
 
 // TestBusyPortFailsBeforeEngine: an address in use is detected before the engine touches a row.
 func TestBusyPortFailsBeforeEngine(t *testing.T) {
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	busyPort, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer busy.Close()
-	port := busy.Addr().(*net.TCPAddr).Port
+	defer busyPort.Close()
+	port := busyPort.Addr().(*net.TCPAddr).Port
 	for name, cfg := range map[string]config.Worker{
 		"control": {Server: config.Server{Host: "127.0.0.1", Port: port}},
 		"http":    {Server: config.Server{Host: "127.0.0.1"}, HTTPAddr: fmt.Sprintf("127.0.0.1:%d", port)},

@@ -137,8 +137,8 @@ func (o *options) operatorAPI() (rules master.Rules, err error) {
 	if addr == "" {
 		hostPort := strings.TrimPrefix(strings.TrimPrefix(config.SubmitAddr, "tls://"), "tcp://")
 		host, port, err := net.SplitHostPort(hostPort)
-		n, bad := strconv.Atoi(port)
-		if err != nil || bad != nil || n < 2 {
+		n, portErr := strconv.Atoi(port)
+		if err != nil || portErr != nil || n < 2 {
 			return rules, fmt.Errorf("--broker-http must give the broker's address for operators: by default it is the port before that of --broker, but %q has none", config.SubmitAddr)
 		}
 		addr = net.JoinHostPort(host, strconv.Itoa(n-1))

@@ -324,11 +324,11 @@ func TestCutConnections(t *testing.T) {
 	}()
 	d := launch(t, "--broker", l.Addr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String())
 	c := d.client(t, jsonType)
-	breaks := func() int { return strings.Count(d.Log.String(), "the broker is gone") }
-	eventually(t, "a connection breaks", func() bool { return breaks() > 0 })
-	began := time.Now()
-	eventually(t, "seven more connections break", func() bool { return breaks() >= 8 })
-	if took := time.Since(began); took < time.Second {
+	breakCount := func() int { return strings.Count(d.Log.String(), "the broker is gone") }
+	eventually(t, "a connection breaks", func() bool { return breakCount() > 0 })
+	start := time.Now()
+	eventually(t, "seven more connections break", func() bool { return breakCount() >= 8 })
+	if took := time.Since(start); took < time.Second {
 		t.Errorf("seven connections broke in %v", took)
 	}
 	id := c.enqueue(`{"name":"n","argument":{}}`)
@@ -402,13 +402,13 @@ func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
-	allow := func(scopes string) {
+	allowScopes := func(scopes string) {
 		if err := os.WriteFile(path, []byte(token+" "+scopes+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	guarded := func(o *settings.Options) { o.TokenFile = path }
-	allow("submit,work,admin")
+	allowScopes("submit,work,admin")
 	b := startSharedWith(t, nil, guarded)
 	d := start(t, append(brokerFlags(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
@@ -418,7 +418,7 @@ func TestBrokerRefuses(t *testing.T) {
 	for _, scope := range [][2]string{{"admin", "forbidden"}, {"submit,admin", "forbidden"}, {"submit,work", "403 Forbidden"}} {
 		scopes, code := scope[0], scope[1]
 		b.Close()
-		allow(scopes)
+		allowScopes(scopes)
 		b = startSharedWith(t, b, guarded)
 		eventually(t, "it is told that the broker refuses", func() bool {
 			r, err := http.Get(d.url + "/readyz")
@@ -430,7 +430,7 @@ func TestBrokerRefuses(t *testing.T) {
 			return err == nil && r.StatusCode == 503 && strings.Contains(string(reason), code)
 		})
 		held, id := c.enqueue(`{"name":"held","argument":{}}`), c.enqueue(`{"name":"free","argument":{}}`)
-		allow("submit,work,admin")
+		allowScopes("submit,work,admin")
 		if err := b.Reload(); err != nil {
 			t.Fatal(err)
 		}
@@ -448,12 +448,12 @@ func TestPartialToken(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
-	allow := func(types string) {
+	allowTypes := func(types string) {
 		if err := os.WriteFile(path, []byte(token+" submit,work,admin "+types+"\nworker0123456789 work *\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	allow("jq.sock")
+	allowTypes("jq.sock")
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.TokenFile = path })
 	d := start(t, append(brokerFlags(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
@@ -484,7 +484,7 @@ func TestPartialToken(t *testing.T) {
 	}
 	close(goOn)
 	c.do("GET", "/job/"+long+"/polling?timeout=60", "").wantStatus(200)
-	allow("jq.sock,jq.other")
+	allowTypes("jq.sock,jq.other")
 	if err := b.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -561,25 +561,25 @@ func TestRefusedWorkersAreLoggedOnce(t *testing.T) {
 func TestScrapesDoNotListGroups(t *testing.T) {
 	t.Parallel()
 	b := startShared(t, nil)
-	var asked atomic.Int32
+	var requestCount atomic.Int32
 	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: b.HTTPAddr().String()})
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == "/v1/groups" {
-			asked.Add(1)
+			requestCount.Add(1)
 		}
 		forward.ServeHTTP(w, r)
 	}))
 	defer front.Close()
 	c := start(t, append(brokerFlags(b), "--broker-http", front.Listener.Addr().String())...).client(t, jsonType)
 	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).wantStatus(201)
-	asked.Store(0)
+	requestCount.Store(0)
 	start := time.Now()
 	for range 50 {
 		if !strings.Contains(c.do("GET", "/metrics", "").wantStatus(200).text, `gloom_jq_blocked{constraint="k"} 0`) {
 			t.Fatal("the metrics lack the constraint")
 		}
 	}
-	if n, most := asked.Load(), 2+int32(time.Since(start)/time.Second); n > most {
+	if n, most := requestCount.Load(), 2+int32(time.Since(start)/time.Second); n > most {
 		t.Errorf("the broker was asked %d times in %v", n, time.Since(start))
 	}
 }
@@ -690,9 +690,9 @@ func TestForeignJobs(t *testing.T) {
 	one, two := start(t, brokerFlags(b)...).client(t, jsonType), start(t, brokerFlags(b)...).client(t, jsonType)
 	idle := two.register(`{"name":"w","max_jobs":5}`)
 	stop := make(chan struct{})
-	asked := make(chan struct{})
+	firstAsked := make(chan struct{})
 	go func() {
-		defer close(asked)
+		defer close(firstAsked)
 		for {
 			select {
 			case <-stop:
@@ -707,7 +707,7 @@ func TestForeignJobs(t *testing.T) {
 		t.Errorf("nobody has run the job: %d %s", st.status, st.text)
 	}
 	close(stop)
-	<-asked
+	<-firstAsked
 	worker := one.register(`{"name":"w","max_jobs":5}`)
 	if got := one.pull(worker, 5); len(got) != 1 || got[0] != id {
 		t.Errorf("pulled %v, want %s", got, id)

@@ -260,12 +260,12 @@ func (s *testSite) work(w http.ResponseWriter, r *http.Request) {
 func (s *testSite) progress(more int) {
 	s.t.Helper()
 	s.mu.Lock()
-	accepted, ended := len(s.accepted)+more, len(s.ended)+more
+	acceptedCount, endedCount := len(s.accepted)+more, len(s.ended)+more
 	s.mu.Unlock()
 	s.waitUntil(fmt.Sprintf("%d more jobs end", more), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.accepted) >= accepted && len(s.ended) >= ended
+		return len(s.accepted) >= acceptedCount && len(s.ended) >= endedCount
 	})
 }
 

@@ -36,21 +36,21 @@ func TestDashboardAndAlertsUseMetrics(t *testing.T) {
 	if err := json.Unmarshal(read("dashboard.json"), &board); err != nil {
 		t.Fatal(err)
 	}
-	asked := map[string][]string{}
+	exprsByFile := map[string][]string{}
 	for _, p := range board.Panels {
 		for _, q := range p.Targets {
-			asked["dashboard.json"] = append(asked["dashboard.json"], q.Expr)
+			exprsByFile["dashboard.json"] = append(exprsByFile["dashboard.json"], q.Expr)
 		}
 	}
 	for line := range strings.SplitSeq(string(read("alerts.yml")), "\n") {
 		if expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr: "); ok {
-			asked["alerts.yml"] = append(asked["alerts.yml"], expr)
+			exprsByFile["alerts.yml"] = append(exprsByFile["alerts.yml"], expr)
 		}
 	}
 	metric := regexp.MustCompile(`\bgloom_[a-z_]+\b`)
 	for _, file := range []string{"dashboard.json", "alerts.yml"} {
 		n := 0
-		for _, expr := range asked[file] {
+		for _, expr := range exprsByFile[file] {
 			for _, name := range metric.FindAllString(expr, -1) {
 				if n++; !names[name] {
 					t.Errorf("%s asks for %s, which a master does not have: %s", file, name, expr)

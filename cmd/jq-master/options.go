@@ -51,7 +51,7 @@ type options struct {
 	socketWorkers       bool
 	workerPort          int
 	workerAllow         []string
-	allow               []netip.Prefix
+	allowedPrefixes     []netip.Prefix
 	constraints         string
 	schedules           string
 	file                *schedule.File
@@ -178,7 +178,7 @@ func (o *options) validate() error {
 		if err != nil {
 			return &guard.OptionError{Flag: "worker-allow", Value: text, Reason: "must be a network such as 10.0.0.0/8"}
 		}
-		o.allow = append(o.allow, p)
+		o.allowedPrefixes = append(o.allowedPrefixes, p)
 	}
 	if err := o.broker.Validate(); err != nil {
 		return err

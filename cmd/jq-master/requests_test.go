@@ -77,10 +77,10 @@ func TestJobFailsForGood(t *testing.T) {
 		c.do("GET", "/job/"+id+"/polling", "").wantStatus(200).has(`{"status":"error","error":{"code":7},"message":"no\u0000 way","reason":"other","result":null,"retry_count":0}`)
 		c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"reason":"other"}`)
 
-		big := strings.Repeat("x", 70_000)
+		longMessage := strings.Repeat("x", 70_000)
 		id = c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 		c.pull(w, 1)
-		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+big+`"}`, "worker-id", w).wantStatus(204)
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+longMessage+`"}`, "worker-id", w).wantStatus(204)
 		st := c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"status":"error","error":null,"reason":"timeout"}`)
 		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out: at most 65536 are allowed (max-error)]") && !strings.HasSuffix(m, "70003 bytes is left out: at most 65536 are allowed (max-error)]") {
 			t.Errorf("the message has %d bytes and ends with %s", len(m), m[len(m)-80:])
@@ -107,7 +107,7 @@ func TestJobFailsForGood(t *testing.T) {
 // operators and matchers get exactly this value, from either store and after a restart.
 func TestTimeoutsKeepTheirValue(t *testing.T) {
 	t.Parallel()
-	try := func(t *testing.T, d *process, again func() *process) {
+	try := func(t *testing.T, d *process, restart func() *process) {
 		c := d.client(t, jsonType)
 		given := map[string]string{"0.0001": "0.001", "0.25": "0.25", "1": "1", "1.5": "1.5", "2.0": "2", "86400.125": "86400.125", "2592000": "2592000", "null": "30"}
 		ids := map[string]string{}
@@ -116,7 +116,7 @@ func TestTimeoutsKeepTheirValue(t *testing.T) {
 			ids[shownTimeout] = id
 			c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+shownTimeout+`}}`).wantStatus(200).has(`{"cursor":null}`)
 		}
-		c = again().client(t, jsonType)
+		c = restart().client(t, jsonType)
 		for shownTimeout, id := range ids {
 			c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).has(`{"timeout":` + shownTimeout + `}`)
 			if r := c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+shownTimeout+`}}`).wantStatus(200); len(r.decode()["jobs"].([]any)) != 1 || !strings.Contains(r.text, id) {
@@ -440,9 +440,9 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 		key := "key of " + c.mediaType
 		body := `{"name":"once","argument":{"n":1}}`
 		first := c.do("POST", "/job", body, "Idempotency-Key", key).wantStatus(201)
-		again := c.do("POST", "/job", body, "Idempotency-Key", key).wantStatus(201)
-		if first.text != again.text || first.header.Get("Idempotency-Replayed") != "" || again.header.Get("Idempotency-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
-			t.Errorf("%s, then %s, %v", first.text, again.text, again.header)
+		secondReply := c.do("POST", "/job", body, "Idempotency-Key", key).wantStatus(201)
+		if first.text != secondReply.text || first.header.Get("Idempotency-Replayed") != "" || secondReply.header.Get("Idempotency-Replayed") != "true" || secondReply.header.Get("Location") != first.header.Get("Location") {
+			t.Errorf("%s, then %s, %v", first.text, secondReply.text, secondReply.header)
 		}
 		c.do("POST", "/job", `{"name":"once","argument":{"n":2}}`, "Idempotency-Key", key).wantRefusal(422, "idempotency_key_reused", "")
 		batch := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201)

@@ -39,7 +39,7 @@ func run(o *options) error {
 	signals := d.Signals(log.Audit, o.file.Reload)
 	defer signals.Close()
 	registry := daemon.NewRegistry()
-	pusher := push.New(o.allow)
+	pusher := push.New(o.allowedPrefixes)
 	prefix := o.typePrefix()
 	m := master.Open(master.Options{
 		Limits: o.limits, Store: jobStore, Push: pusher, Namespace: o.namespace, Prefix: prefix, SingleRunPrefix: o.singleRunPrefix(prefix), Seed: rand.Uint64(), Log: log.Logger,

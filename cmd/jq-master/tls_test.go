@@ -45,11 +45,11 @@ func TestTLS(t *testing.T) {
 
 	nameless := caller(dir, dir)
 	nameless.TLSClientConfig.GetClientCertificate = nil
-	for who, transport := range map[string]*http.Transport{"no certificate": nameless, "another authority's": caller(dir, other)} {
+	for label, transport := range map[string]*http.Transport{"no certificate": nameless, "another authority's": caller(dir, other)} {
 		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
 		if resp, err := transport.RoundTrip(r); err == nil {
 			resp.Body.Close()
-			t.Errorf("%s: %s", who, resp.Status)
+			t.Errorf("%s: %s", label, resp.Status)
 		}
 	}
 	if resp, err := http.Get(plain + "/healthz"); err == nil {

@@ -64,10 +64,10 @@ func ForStatus(status json.RawMessage, transport http.RoundTripper, base, token 
 		Ledger json.RawMessage `json:"ledger"` // only a broker sends it
 	}
 	_ = json.Unmarshal(status, &reply) // a status that is not JSON has no name
-	if as := setUpByName[reply.Name]; as != nil {
+	if setUp := setUpByName[reply.Name]; setUp != nil {
 		d := &Door{Name: reply.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
 		d.handle("GET /v1/findings", d.findings)
-		as(d)
+		setUp(d)
 		return d, nil
 	}
 	if reply.Ledger != nil {

@@ -190,8 +190,8 @@ func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jo
 		slices.Sort(otherPlaces)
 		target = otherPlaces[0]
 	}
-	if at, of, ok := strings.Cut(place, " "); ok {
-		place, target = at, of
+	if at, placeTarget, ok := strings.Cut(place, " "); ok {
+		place, target = at, placeTarget
 	}
 	status, result, _ := strings.Cut(state, " ")
 	v := url.Values{"status": {status}, "limit": {strconv.Itoa(parseLimit(r, 200))}}

@@ -125,11 +125,11 @@ func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 			s.wantOK(`{"action":"submit","id":"l%d","type":%s,"body":1}`, i, quote(typ))
 		}
 		// Home's limit holds over all borrowers together.
-		both := []*peer{w, w2}
+		workers := []*peer{w, w2}
 		for n := 10; n > 0; {
 			time.Sleep(100 * time.Millisecond)
 			out := map[string]*peer{}
-			for _, p := range both {
+			for _, p := range workers {
 				for len(p.in) > 0 {
 					if f := p.next(); f.Action == "job" {
 						out[f.ID] = p

@@ -31,11 +31,11 @@ type life struct {
 // session is a submitter's connection.
 type session struct {
 	*peer
-	broker    *broker
-	life      *life
-	acked     int
-	voidCount int
-	ends      map[string]int // guarded by the book's lock
+	broker     *broker
+	life       *life
+	ackedCount int
+	voidCount  int
+	ends       map[string]int // guarded by the book's lock
 }
 
 func newLoad(f *fleet) *load {
@@ -159,7 +159,7 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 					l.book.addFault("%s: to %v comes %s", s.broker.name, q, f)
 				case q.verb == "submit" && f.OK:
 					l.book.recordAck(q.token)
-					s.acked++
+					s.ackedCount++
 				case q.verb == "submit" && f.Error == "draining":
 					l.book.recordRefusal(q.token)
 					pending--

@@ -332,13 +332,13 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			serve(t, c.conf)
-			bad := newBroker(l.sites[0], "bad", strings.Fields(c.wrong)...)
-			bad.ports = 1
-			startAlone(t, bad)
+			refusedBroker := newBroker(l.sites[0], "bad", strings.Fields(c.wrong)...)
+			refusedBroker.ports = 1
+			startAlone(t, refusedBroker)
 			if !strings.HasPrefix(c.name, "may not") {
-				awaitAway(t, bad)
+				awaitAway(t, refusedBroker)
 			} else if err := waitUntil("it says what it may not", func() error {
-				if log := bad.daemon().Log.String(); !strings.Contains(strings.ToLower(log), "permission") {
+				if log := refusedBroker.daemon().Log.String(); !strings.Contains(strings.ToLower(log), "permission") {
 					return errors.New(log)
 				}
 				return nil
@@ -351,16 +351,16 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			startAlone(t, y)
 			awaitHeartbeats(t, x, 1)
 			awaitHeartbeats(t, y, 1)
-			if log := bad.daemon().Log.String(); strings.Contains(log, "guess") || strings.Contains(x.daemon().Log.String(), "secret") {
+			if log := refusedBroker.daemon().Log.String(); strings.Contains(log, "guess") || strings.Contains(x.daemon().Log.String(), "secret") {
 				t.Errorf("a password is in the log: %s", throwaway.Tail([]byte(log)))
 			}
-			for _, v := range []*broker{bad, x} {
+			for _, v := range []*broker{refusedBroker, x} {
 				if got, err := v.fleet(); err == nil && got.NATS != nil && (strings.Contains(got.NATS.URL, "guess") || strings.Contains(got.NATS.URL, "secret")) {
 					t.Errorf("a password is in /v1/fleet: %s", got.NATS.URL)
 				}
 			}
-			if lines := strings.Count(bad.daemon().Log.String(), "\n"); lines > 200 {
-				t.Errorf("its log has %d lines: %s", lines, throwaway.Tail([]byte(bad.daemon().Log.String())))
+			if lines := strings.Count(refusedBroker.daemon().Log.String(), "\n"); lines > 200 {
+				t.Errorf("its log has %d lines: %s", lines, throwaway.Tail([]byte(refusedBroker.daemon().Log.String())))
 			}
 		})
 	}

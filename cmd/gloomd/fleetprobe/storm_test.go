@@ -46,12 +46,12 @@ func runStorm(t *testing.T, servers, n int) {
 		}
 	}()
 	l.startClients(r)
-	w := &faultInjector{t: t, load: l, busy: map[any]*sync.Mutex{}}
+	w := &faultInjector{t: t, load: l, locks: map[any]*sync.Mutex{}}
 	for _, b := range f.brokers {
-		w.busy[b] = new(sync.Mutex)
+		w.locks[b] = new(sync.Mutex)
 	}
 	for _, s := range f.nats {
-		w.busy[s] = new(sync.Mutex)
+		w.locks[s] = new(sync.Mutex)
 	}
 	start := time.Now()
 	var underway sync.WaitGroup
@@ -143,23 +143,23 @@ func (l *load) awaitSettled(t *testing.T) {
 			continue
 		}
 		life := l.lifeOf(b)
-		acked, void := uint64(0), uint64(0)
+		ackedCount, voidCount := uint64(0), uint64(0)
 		seen := map[string]uint64{}
 		l.book.mu.Lock()
 		for _, s := range life.sessions {
-			acked += uint64(s.acked)
-			void += uint64(s.voidCount)
+			ackedCount += uint64(s.ackedCount)
+			voidCount += uint64(s.voidCount)
 			for kind, n := range s.ends {
 				seen[kind] += uint64(n)
 			}
 		}
 		l.book.mu.Unlock()
-		if n := v.Ledger.Submitted; n < acked || n > acked+void {
-			t.Errorf("%s counts %d submitted jobs; submitters had the ok of %d, and %d had gone", b.name, n, acked, void)
+		if n := v.Ledger.Submitted; n < ackedCount || n > ackedCount+voidCount {
+			t.Errorf("%s counts %d submitted jobs; submitters had the ok of %d, and %d had gone", b.name, n, ackedCount, voidCount)
 		}
 		for kind, n := range map[string]uint64{"answered": v.Ledger.Answered, "job_failed": v.Ledger.Failed, "expired": v.Ledger.Expired, "cancelled": v.Ledger.Cancelled} {
-			if n < seen[kind] || n > seen[kind]+void {
-				t.Errorf("%s counts %d %s, submitters saw %d, and %d had gone", b.name, n, kind, seen[kind], void)
+			if n < seen[kind] || n > seen[kind]+voidCount {
+				t.Errorf("%s counts %d %s, submitters saw %d, and %d had gone", b.name, n, kind, seen[kind], voidCount)
 			}
 		}
 		w, _ := b.fleet()
@@ -171,7 +171,7 @@ func (l *load) awaitSettled(t *testing.T) {
 type faultInjector struct {
 	t      *testing.T
 	load   *load
-	busy   map[any]*sync.Mutex // held during an action on a broker or a NATS server
+	locks  map[any]*sync.Mutex // held during an action on a broker or a NATS server
 	natsMu sync.Mutex          // held while a NATS server is away, so at most one of them is
 }
 
@@ -256,8 +256,8 @@ func (w *faultInjector) injectFault(i int, r *rand.Rand, underway *sync.WaitGrou
 			w.natsMu.Lock()
 			defer w.natsMu.Unlock()
 		}
-		w.busy[k.target].Lock()
-		defer w.busy[k.target].Unlock()
+		w.locks[k.target].Lock()
+		defer w.locks[k.target].Unlock()
 		start := time.Now()
 		if err := k.do(); err != nil {
 			w.t.Errorf("fault %d, %s: %v", i, k.name, err)
@@ -280,9 +280,9 @@ func (w *faultInjector) between(begin func() error, last func(), end func() erro
 // restart restarts a broker, and checks the log of its last run.
 func (w *faultInjector) restart(b *broker) error {
 	log := b.daemon().Log.String()
-	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
-		if _, after, found := strings.Cut(log, bad); found {
-			w.t.Errorf("%s said %s%.3000s", b.name, bad, after)
+	for _, symptom := range []string{"DATA RACE", "panic:", "fatal error:"} {
+		if _, after, found := strings.Cut(log, symptom); found {
+			w.t.Errorf("%s said %s%.3000s", b.name, symptom, after)
 		}
 	}
 	w.load.recordStart(b)

@@ -193,8 +193,8 @@ func TestLentJobIsDetached(t *testing.T) {
 		s = newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"det2","type":%s,"body":1,"detach":true}`, quote(typ))
 		w.nextJob()
-		another := newSubmitter(t, a)
-		another.wantOK(`{"action":"cancel","id":"det2"}`)
+		secondSubmitter := newSubmitter(t, a)
+		secondSubmitter.wantOK(`{"action":"cancel","id":"det2"}`)
 		if f := w.next(); f.Action != "cancel" || f.ID != "det2" {
 			t.Errorf("%s, want cancel", f)
 		}

@@ -119,14 +119,14 @@ func TestGarbageEndsLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)
 		s := newSubmitter(t, a)
-		for i, bad := range []func(*peer){
+		for i, garbage := range []func(*peer){
 			func(p *peer) { p.send(`{"action":"respond","body":`) },
 			func(p *peer) { p.conn.Write([]byte{0x7f, 0xff, 0xff, 0xff}) },
 		} {
 			w := newWorker(t, b, `"type":`+quote(typ))
 			s.wantOK(`{"action":"submit","id":"bad%d","type":%s,"body":1}`, i, quote(typ))
 			w.nextJob()
-			bad(w)
+			garbage(w)
 			s.wantEnd(fmt.Sprint("bad", i), "job_failed")
 			w.awaitClose()
 		}

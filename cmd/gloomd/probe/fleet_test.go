@@ -373,14 +373,14 @@ func TestBrokersNeedTrustedCertificates(t *testing.T) {
 func TestRefusedSubjectsCountAsAway(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	allow := func(subjects string) {
+	allowSubjects := func(subjects string) {
 		t.Helper()
 		text := fmt.Sprintf("authorization { users = [ { user: u, password: p, permissions: { publish: [%q], subscribe: [%[1]q] } } ] }\n", subjects)
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	allow("other.>")
+	allowSubjects("other.>")
 	nats, err := natstest.Cluster(1, "-c", conf)
 	if err != nil {
 		t.Fatal(err)
@@ -399,7 +399,7 @@ func TestRefusedSubjectsCountAsAway(t *testing.T) {
 		})
 		s.awaitFinding("fleet_away")
 	}
-	allow("gloom.>")
+	allowSubjects("gloom.>")
 	nats[0].Reload()
 	for _, s := range sites {
 		s.awaitPeers(1)

@@ -51,20 +51,20 @@ func TestRenewedClientCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		accepted := make(chan error, 1)
+		acceptResult := make(chan error, 1)
 		go func() {
 			c, err := l.Accept()
 			if err == nil {
 				err = c.(*tls.Conn).Handshake()
 				c.Close()
 			}
-			accepted <- err
+			acceptResult <- err
 		}()
 		c, err := tls.Dial("tcp", l.Addr().String(), conf)
 		if err == nil {
 			defer c.Close()
 		}
-		return <-accepted == nil
+		return <-acceptResult == nil
 	}
 	check := func(moment string, first, second bool) {
 		t.Helper()

@@ -55,12 +55,12 @@ func (d *Door) Admit(w http.ResponseWriter, r *http.Request, n Requirements) (gr
 	case len(n.Methods) == 0:
 		return nil, newRefusal(http.StatusNotFound, "not_found", "", "there is no path %.200q", guard.AskedPath(r))
 	case !slices.Contains(n.Methods, r.Method) && (r.Method != http.MethodHead || n.Mutates || !slices.Contains(n.Methods, http.MethodGet)):
-		allow := strings.Join(n.Methods, ", ")
+		methods := strings.Join(n.Methods, ", ")
 		if !n.Mutates {
-			allow = strings.Replace(allow, http.MethodGet, "GET, HEAD", 1)
+			methods = strings.Replace(methods, http.MethodGet, "GET, HEAD", 1)
 		}
-		w.Header().Set("Allow", allow)
-		return nil, newRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, guard.AskedPath(r), allow)
+		w.Header().Set("Allow", methods)
+		return nil, newRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "", "%.20s is not allowed for %.200s; use %s", r.Method, guard.AskedPath(r), methods)
 	case n.Public:
 		return nil, nil
 	case reads && n.Mutates:

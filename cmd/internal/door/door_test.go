@@ -89,18 +89,18 @@ func TestConnectionsBeyondLimitGetError(t *testing.T) {
 		fmt.Fprint(w, isOverLimit(r))
 	})
 	current.Store(d)
-	busy := dialDoor(t, d)
-	answered := make(chan string)
+	busyClient := dialDoor(t, d)
+	reply := make(chan string)
 	go func() {
-		body, err := busy.get("/wait")
-		answered <- fmt.Sprint(body, err)
+		body, err := busyClient.get("/wait")
+		reply <- fmt.Sprint(body, err)
 	}()
-	idle := dialDoor(t, d)
-	if body, err := idle.get("/"); body != "false" || err != nil {
+	idleClient := dialDoor(t, d)
+	if body, err := idleClient.get("/"); body != "false" || err != nil {
 		t.Fatalf("a connection within the limit: %s, %v", body, err)
 	}
-	third := dialDoor(t, d)
-	if body, err := third.get("/"); body != "true" || err != nil {
+	thirdClient := dialDoor(t, d)
+	if body, err := thirdClient.get("/"); body != "true" || err != nil {
 		t.Fatalf("a third connection: %q, %v", body, err)
 	}
 	for end := time.Now().Add(testTimeout); ; {
@@ -114,11 +114,11 @@ func TestConnectionsBeyondLimitGetError(t *testing.T) {
 			t.Fatalf("the last connection: %q, %v", body, err)
 		}
 	}
-	if _, err := idle.get("/"); err == nil {
+	if _, err := idleClient.get("/"); err == nil {
 		t.Error("the idle connection has not made room")
 	}
 	close(release)
-	if got := <-answered; got != "false<nil>" {
+	if got := <-reply; got != "false<nil>" {
 		t.Errorf("who waited for an answer got %s", got)
 	}
 }

@@ -150,9 +150,9 @@ func TestCommandSettingsApply(t *testing.T) {
 		t.Fatalf("%q", r.stdout)
 	}
 	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<14) // more than a pipe holds
-	var back bytes.Buffer
-	if r := runCommand(t, Command{Args: []string{"cat"}, Stdin: text, Stdout: &back}); r.Code != 0 || !bytes.Equal(back.Bytes(), text) {
-		t.Fatalf("%+v, %d bytes of %d came back", r, back.Len(), len(text))
+	var stdout bytes.Buffer
+	if r := runCommand(t, Command{Args: []string{"cat"}, Stdin: text, Stdout: &stdout}); r.Code != 0 || !bytes.Equal(stdout.Bytes(), text) {
+		t.Fatalf("%+v, %d bytes of %d came back", r, stdout.Len(), len(text))
 	}
 	if r := runCommand(t, Command{Args: []string{"true"}, Stdin: text}); r.Result != (Result{}) {
 		t.Fatalf("without reading its input: %+v", r)
@@ -271,8 +271,8 @@ func TestSignalNamesAreParsed(t *testing.T) {
 		if len(name) > maxSignalName {
 			t.Errorf("%s has %d characters", name, len(name))
 		}
-		if back, ok := ParseSignal(name); !ok || back != n {
-			t.Errorf("%d is named %s, which is %d, %v", n, name, back, ok)
+		if parsed, ok := ParseSignal(name); !ok || parsed != n {
+			t.Errorf("%d is named %s, which is %d, %v", n, name, parsed, ok)
 		}
 	}
 	for name, want := range map[string]syscall.Signal{

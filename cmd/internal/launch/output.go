@@ -199,10 +199,10 @@ func truncationMark(limit int) string {
 
 // runeBoundary returns the last position at or before n that does not split a character.
 func runeBoundary(data []byte, n int) int {
-	for back := 1; back <= utf8.UTFMax && back <= n; back++ {
-		if c := data[n-back]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(data[n-back:n]) {
-				return n - back
+	for distance := 1; distance <= utf8.UTFMax && distance <= n; distance++ {
+		if c := data[n-distance]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(data[n-distance:n]) {
+				return n - distance
 			}
 			break
 		}

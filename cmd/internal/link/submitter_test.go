@@ -25,12 +25,12 @@ import (
 func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")
-	allow := func(types string) {
+	allowTypes := func(types string) {
 		if err := os.WriteFile(path, []byte(token+" submit,work "+types+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	allow("mine")
+	allowTypes("mine")
 	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr, opt.TokenFile = "127.0.0.1:0", "127.0.0.1:0", "", path
 	srv, err := server.Start(opt, zerolog.Nop())
@@ -65,7 +65,7 @@ func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 	if l.Health() == nil {
 		t.Error("nothing tells that jobs are refused")
 	}
-	allow("mine,other")
+	allowTypes("mine,other")
 	if err := srv.Reload(); err != nil {
 		t.Fatal(err)
 	}

@@ -116,11 +116,11 @@ func (f *File) tableForm() string {
 
 // readTables parses the tables below a key: clients, or schedules.
 func (f *File) readTables(to map[Key]Spec, key Key, clients bool, value any) error {
-	below, ok := value.(map[string]any)
+	subtable, ok := value.(map[string]any)
 	if !ok {
 		return fmt.Errorf("schedules.%s must be a section %s", key, f.tableForm())
 	}
-	for name, value := range below {
+	for name, value := range subtable {
 		key := key
 		if clients {
 			key.Client = name

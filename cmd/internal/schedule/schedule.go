@@ -277,11 +277,11 @@ func (s *Schedule) Settle(conditions Conditions) Plan {
 		if s.isExpired(end) {
 			end = s.Until
 		}
-		begin := latest(gap.From, conditions.WatchedSince.Add(-missedAfter))
-		if gap.From.IsZero() || !begin.Before(end) {
+		gapStart := latest(gap.From, conditions.WatchedSince.Add(-missedAfter))
+		if gap.From.IsZero() || !gapStart.Before(end) {
 			continue
 		}
-		list := s.dueBetween(begin, end)
+		list := s.dueBetween(gapStart, end)
 		more := min(len(list), conditions.Room-len(plan.Made))
 		for _, t := range list[:more] {
 			due(t)
@@ -375,8 +375,8 @@ func (s *Schedule) recordRun(plan *Plan, run Run) {
 // dueBetween returns the latest due times after from and not after to, at most MaxCatchUp. It goes
 // back in steps that double, because years may lie between from and to.
 func (s *Schedule) dueBetween(from, to time.Time) []time.Time {
-	for back := time.Hour; ; back *= 2 {
-		start := latest(from, to.Add(-back))
+	for span := time.Hour; ; span *= 2 {
+		start := latest(from, to.Add(-span))
 		var list []time.Time
 		for t := s.dueTimes.next(start); !t.IsZero() && !t.After(to); t = s.dueTimes.next(t) {
 			list = append(list, t)

@@ -226,12 +226,12 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 	for i, c := range calls {
 		var answer jsonObject
 		answer.merge(c.answer)
-		for _, asked := range ids[i].members {
-			if eot.IsTruthy(answer.get(asked.Name)) {
-				sent.set(asked.Name, json.RawMessage("true"))
+		for _, requested := range ids[i].members {
+			if eot.IsTruthy(answer.get(requested.Name)) {
+				sent.set(requested.Name, json.RawMessage("true"))
 			}
 			if c.err != nil {
-				lost.setText(asked.Name, c.err.Error())
+				lost.setText(requested.Name, c.err.Error())
 			}
 		}
 	}

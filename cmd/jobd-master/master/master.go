@@ -121,11 +121,11 @@ func (m *Master) registerWorker(conn *peer.Conn, name string, targets []string) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })
-	added := targetsSize(targets)
+	newBytes := targetsSize(targets)
 	if i >= 0 {
-		added -= targetsSize(m.workers[i].targets)
+		newBytes -= targetsSize(m.workers[i].targets)
 	}
-	if added > 0 && m.allTargetBytes+added > maxTargets {
+	if newBytes > 0 && m.allTargetBytes+newBytes > maxTargets {
 		return nil, fmt.Errorf("workers have too many targets (limit %d bytes for all workers; each target takes %d bytes and its name)", maxTargets, targetBytes)
 	}
 	conn.Trust(m.options.MaxAnswer)

@@ -686,7 +686,7 @@ func TestOnlyServedTargetsArePokedWhenFull(t *testing.T) {
 		list[i] = fmt.Sprintf("nobody %06d", i)
 	}
 	f.poke(client, list...)
-	ask := func(target string) string {
+	poke := func(target string) string {
 		f.clock.advance(pokeThrottle)
 		return client.Ask(`[0,{"no":5,"type":"poke","data":{"targets":["` + target + `"]}}]`)
 	}
@@ -694,7 +694,7 @@ func TestOnlyServedTargetsArePokedWhenFull(t *testing.T) {
 	const unserved = `[1,{"no":5,"error":"too many poked targets have no worker (limit 65536)"}]`
 	expect := func(target, want string) {
 		t.Helper()
-		if got := ask(target); got != want {
+		if got := poke(target); got != want {
 			t.Errorf("%s: %s, want %s", target, got, want)
 		}
 	}
@@ -741,15 +741,15 @@ func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 	w, second := f.addWorker("w", list...), f.addWorker("second", list...)
 	f.registerWorker(w, "w", list...)
 	third := f.dial()
-	ask := func() string {
+	register := func() string {
 		return third.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["` + strings.Join(list, `","`) + `"],"name":"third"}}]`)
 	}
-	if got := ask(); !strings.Contains(got, `"error":"workers have too many targets (limit 33554432 bytes`) {
+	if got := register(); !strings.Contains(got, `"error":"workers have too many targets (limit 33554432 bytes`) {
 		t.Errorf("a third worker: %s", got)
 	}
 	second.Close()
 	peertest.WaitUntil(t, "the second worker is gone", func() bool { return f.workerCount() == 1 })
-	if got := ask(); got != `[1,{"no":1,"data":"ok"}]` {
+	if got := register(); got != `[1,{"no":1,"data":"ok"}]` {
 		t.Errorf("after the second has left: %s", got)
 	}
 

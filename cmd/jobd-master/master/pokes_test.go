@@ -12,9 +12,9 @@ func TestRoundsKeepInterval(t *testing.T) {
 	start := time.Unix(1000, 0)
 	p := pokes{interval: 500 * time.Millisecond}
 	steps := []struct {
-		at   time.Duration
-		ask  string
-		wait time.Duration
+		at     time.Duration
+		target string
+		wait   time.Duration
 	}{
 		{0, "a", 0},
 		{0, "b", 500 * time.Millisecond},
@@ -26,7 +26,7 @@ func TestRoundsKeepInterval(t *testing.T) {
 	rounds := []string{"a", "b a c d", "e f"}
 	for _, s := range steps {
 		now := start.Add(s.at)
-		wait, err := p.add(now, strings.Fields(s.ask), nil)
+		wait, err := p.add(now, strings.Fields(s.target), nil)
 		if err != nil || wait != s.wait {
 			t.Fatalf("at %v: wait %v, error %v; want %v", s.at, wait, err, s.wait)
 		}

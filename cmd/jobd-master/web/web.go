@@ -262,10 +262,10 @@ func (s *Server) pokeTarget(r *http.Request) (any, error) {
 func (s *Server) getRows(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	q := overview.Query{Target: targetOf(r), Status: query.Get("status"), Result: query.Get("result")}
-	if allowed := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(allowed, q.Status) {
-		return nil, invalidError("status must be one of %s, not %.40q", strings.Join(allowed, ", "), q.Status)
+	if values := []string{"waiting", "manual", "accepted", "running", "done", "ignored"}; !slices.Contains(values, q.Status) {
+		return nil, invalidError("status must be one of %s, not %.40q", strings.Join(values, ", "), q.Status)
 	}
-	if allowed := []string{"", "ok", "fail"}; !slices.Contains(allowed, q.Result) {
+	if values := []string{"", "ok", "fail"}; !slices.Contains(values, q.Result) {
 		return nil, invalidError("result must be ok or fail, not %.40q", q.Result)
 	}
 	limit, err := readNumber(query, "limit", 1, overview.MaxRows, 50)

@@ -695,14 +695,14 @@ func TestEndOfEarlierRunIsNoAnswer(t *testing.T) {
 	leave()
 	<-left
 	s.isLate.Store(true)
-	answered := make(chan string, 1)
+	answer := make(chan string, 1)
 	go func() {
 		got, texts, err := runManual(t, f, 1, 2)
-		answered <- fmt.Sprint(len(got), got[2].Result, texts, err)
+		answer <- fmt.Sprint(len(got), got[2].Result, texts, err)
 	}()
 	f.await(store.Running, 2)
 	touch(t, dir, "go2")
-	if got, want := <-answered, "1okmap[1:status = done != manual] <nil>"; got != want {
+	if got, want := <-answer, "1okmap[1:status = done != manual] <nil>"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -97,8 +97,8 @@ func testUnansweredCommits(t *testing.T, reply []byte) {
 			c.fail("row %d ran %d times", id, len(runs))
 		}
 	}
-	if wrong := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result <> 'ok' OR stdout <> CONCAT('out ', id, '\n')"); wrong > 0 || len(c.runs()) != n {
-		c.fail("%d rows failed, %d ran", wrong, len(c.runs()))
+	if wrongCount := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result <> 'ok' OR stdout <> CONCAT('out ', id, '\n')"); wrongCount > 0 || len(c.runs()) != n {
+		c.fail("%d rows failed, %d ran", wrongCount, len(c.runs()))
 	}
 	t.Logf("%d commits without an answer", cuts.Load())
 	if cuts.Load() < 20 {

@@ -19,7 +19,7 @@ const (
 
 // fetchLoop accepts pages of rows as the machine asks for them.
 func (b *Bridge) fetchLoop(ctx context.Context) {
-	failures, busy := 0, 0
+	failures, busyRounds := 0, 0
 	for {
 		var queueWants []queue.FetchRequest
 		select {
@@ -43,11 +43,11 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			failpoint.Reach("bridge: accepted")
 			b.queuePage(page, elapsed)
 			if len(page.BusyTargets) == 0 {
-				busy = 0
+				busyRounds = 0
 				continue
 			}
-			busy++
-			time.AfterFunc(min(maxRereadPause, minRereadPause<<min(busy, 10)), func() { b.withMachine(func() { b.machine.Poll(page.BusyTargets) }) })
+			busyRounds++
+			time.AfterFunc(min(maxRereadPause, minRereadPause<<min(busyRounds, 10)), func() { b.withMachine(func() { b.machine.Poll(page.BusyTargets) }) })
 			continue
 		}
 		if ctx.Err() != nil {

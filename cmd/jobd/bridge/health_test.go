@@ -83,8 +83,8 @@ func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 	s.isFull.Store(false)
 	f.await(store.Done, 1, 2)
 	eventually(t, "the daemon is well", func() bool { return f.Health() == nil })
-	if away, back := log.countText("the database is away"), log.countText("the database is back"); away != 1 || back != 1 {
-		t.Errorf("%d times away, %d times back", away, back)
+	if awayCount, backCount := log.countText("the database is away"), log.countText("the database is back"); awayCount != 1 || backCount != 1 {
+		t.Errorf("%d times away, %d times back", awayCount, backCount)
 	}
 }
 

@@ -76,10 +76,10 @@ func (b *Bridge) renewLease(ctx context.Context) error {
 		return err
 	}
 	b.onLeaseRenewed(sent)
-	adopted, err := b.store.Resolve(ctx)
-	if len(adopted) > 0 {
-		b.log.Info().Int("rows", len(adopted)).Msg("rows were accepted by a transaction that seemed lost")
-		b.withMachine(func() { b.machine.Accept(b.countAccepted(adopted, "poll")) })
+	adoptedRows, err := b.store.Resolve(ctx)
+	if len(adoptedRows) > 0 {
+		b.log.Info().Int("rows", len(adoptedRows)).Msg("rows were accepted by a transaction that seemed lost")
+		b.withMachine(func() { b.machine.Accept(b.countAccepted(adoptedRows, "poll")) })
 	}
 	return err
 }

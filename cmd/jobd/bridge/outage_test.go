@@ -88,8 +88,8 @@ func TestDatabaseFaultsLoseNoRow(t *testing.T) {
 			c.fail("row %d ran %d times", id, len(runs))
 		}
 	}
-	if bad := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result <> 'ok'"); bad > 0 {
-		c.fail("%d rows failed", bad)
+	if failedCount := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result <> 'ok'"); failedCount > 0 {
+		c.fail("%d rows failed", failedCount)
 	}
 }
 
@@ -153,15 +153,15 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 				t.Parallel()
 				b := newRestartableBroker(t)
 				c := newCrashScenario(t, orphans)
-				var twice atomic.Int64
-				var busy [64]atomic.Bool
+				var doubleRuns atomic.Int64
+				var isBusy [64]atomic.Bool
 				b.startWorker("rows.a", 4, func(_ context.Context, job *gloom.Job) (any, error) {
 					var id int
 					fmt.Sscanf(string(job.Body), `{"id":%d`, &id)
-					if busy[id].Swap(true) {
-						twice.Add(1)
+					if isBusy[id].Swap(true) {
+						doubleRuns.Add(1)
 					}
-					defer busy[id].Store(false)
+					defer isBusy[id].Store(false)
 					outlast(time.Duration(rand.N(20)) * time.Millisecond)
 					return fmt.Sprintf("out %d\n", id), nil
 				})
@@ -176,8 +176,8 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 				eventually(t, "all is done", func() bool {
 					return c.queryCount("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND target = 'a'")+c.queryCount("SELECT COUNT(*) FROM jobs_claims WHERE id >= 0") == 0
 				})
-				if twice.Load() > 0 {
-					c.fail("%d rows ran beside themselves", twice.Load())
+				if doubleRuns.Load() > 0 {
+					c.fail("%d rows ran beside themselves", doubleRuns.Load())
 				}
 				failed := c.queryCount("SELECT COUNT(*) FROM jobs WHERE result = 'fail'")
 				if orphans == "requeue" && failed > 0 || failed > 3 || failed != c.queryCount("SELECT COUNT(*) FROM jobs WHERE stderr LIKE '%died%'") {

@@ -10,7 +10,7 @@ import (
 
 // TestOwnerIsDeadAfterSilence checks the same incarnation every second.
 func TestOwnerIsDeadAfterSilence(t *testing.T) {
-	alive := func(store.Process) bool { return false }
+	neverGone := func(store.Process) bool { return false }
 	type look struct {
 		beat  int64
 		left  time.Duration // of the lease
@@ -45,7 +45,7 @@ func TestOwnerIsDeadAfterSilence(t *testing.T) {
 				w.reset()
 			}
 			now = now.Add(l.pause)
-			dead, undecided := w.check([]store.Owner{{Token: 1, Heartbeat: l.beat, LeaseLeft: l.left}}, now, alive)
+			dead, undecided := w.check([]store.Owner{{Token: 1, Heartbeat: l.beat, LeaseLeft: l.left}}, now, neverGone)
 			if len(dead) > 0 && got == 0 {
 				got = i + 1
 			}

@@ -82,15 +82,15 @@ func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	defer l.Close()
 	var mu sync.Mutex
 	var conns []net.Conn
-	var allowed, connected atomic.Int64
-	allowed.Store(2)
+	var maxConns, connCount atomic.Int64
+	maxConns.Store(2)
 	go func() { // before the broker
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			if connected.Add(1) > allowed.Load() {
+			if connCount.Add(1) > maxConns.Load() {
 				c.Close()
 				continue
 			}
@@ -110,14 +110,14 @@ func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	s.configure(&cfg)
 	cfg.Broker.WorkerAddr = l.Addr().String()
 	f := startBridge(t, storetest.NewTable(), cfg)
-	joined := func() int {
+	joinedCount := func() int {
 		n := 0
 		s.server.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkerCount(wire.Canonical(nil, f.typeOf("a"))) })
 		return n
 	}
-	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
-	connected.Store(0)
-	allowed.Store(1)
+	eventually(t, "all slots are joined", func() bool { return joinedCount() == 2 && f.Health() == nil })
+	connCount.Store(0)
+	maxConns.Store(1)
 	mu.Lock()
 	for _, c := range conns {
 		c.Close()
@@ -126,14 +126,14 @@ func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	eventually(t, "the loss is noticed", func() bool { return f.Health() != nil })
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if f.Health() == nil {
-			t.Fatalf("well with %d of 2 connections", joined())
+			t.Fatalf("well with %d of 2 connections", joinedCount())
 		}
 	}
-	if n := joined(); n != 1 {
+	if n := joinedCount(); n != 1 {
 		t.Errorf("%d connections have joined", n)
 	}
-	allowed.Store(1000)
-	eventually(t, "all slots are joined", func() bool { return joined() == 2 && f.Health() == nil })
+	maxConns.Store(1000)
+	eventually(t, "all slots are joined", func() bool { return joinedCount() == 2 && f.Health() == nil })
 }
 
 func TestRemoteWorkersRunRows(t *testing.T) {
@@ -188,14 +188,14 @@ func TestRemoteWorkersRunRows(t *testing.T) {
 // lateStore is a store whose first accepted rows come when a test says.
 type lateStore struct {
 	*storetest.Memory
-	accepted, release chan struct{}
-	stopped           *atomic.Bool
+	acceptDone, release chan struct{}
+	stopped             *atomic.Bool
 }
 
 func (l lateStore) Accept(ctx context.Context, wants []store.AcceptRequest, limit int) (store.Page, error) {
 	p, err := l.Memory.Accept(ctx, wants, limit)
 	if len(p.Rows) > 0 && !l.stopped.Swap(true) {
-		close(l.accepted)
+		close(l.acceptDone)
 		<-l.release
 	}
 	return p, err
@@ -234,7 +234,7 @@ func TestRowsOfPausedTargetWaitAgain(t *testing.T) {
 			f.insert(store.Waiting, "a", 1, 2)
 			f.insert(store.Manual, "a", 3)
 			f.Poll(nil)
-			<-l.accepted
+			<-l.acceptDone
 			f.await(store.Running, 1, 2)
 			byHand := make(chan error, 1)
 			if change == "" {

@@ -282,12 +282,12 @@ func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
 		t.Errorf("%d of %d whole", wholeCount.Load(), n)
 	}
 
-	away := make(chan struct{})
-	w, _ = startWriter(t, concurrentStore{write: func(store.Batch) (store.WriteResult, error) { <-away; return store.WriteResult{}, errAway }}, nil)
+	outage := make(chan struct{})
+	w, _ = startWriter(t, concurrentStore{write: func(store.Batch) (store.WriteResult, error) { <-outage; return store.WriteResult{}, errAway }}, nil)
 	for id := int64(1); id <= n; id++ {
 		w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}})
 	}
-	close(away)
+	close(outage)
 	eventually(t, "the memory is limited", func() bool { _, bytes := w.backlog(); return bytes <= maxOutputMemory })
 }
 
@@ -462,7 +462,7 @@ func TestFileStaysUnreadable(t *testing.T) {
 		}
 		o := &scriptedStore{write: writeAll}
 		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
-		began := time.Now()
+		start := time.Now()
 		done := w.enqueue(&change{kind: changeFinish, id: 7, result: store.Result{ID: 7, Code: -1}, token: 1, spoolToken: 1, outputsDropped: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -470,7 +470,7 @@ func TestFileStaysUnreadable(t *testing.T) {
 		if v := <-done; !v.isWritten() {
 			t.Errorf("%+v", v)
 		}
-		if took := time.Since(began); took < 30*time.Second || took > 2*time.Minute {
+		if took := time.Since(start); took < 30*time.Second || took > 2*time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		cancel()

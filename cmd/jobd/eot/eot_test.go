@@ -298,12 +298,12 @@ func FuzzEachValue(f *testing.F) {
 func FuzzAppendString(f *testing.F) {
 	f.Add("a\"\\\x00\x04\n\u2028é\xff😀")
 	f.Fuzz(func(t *testing.T, text string) {
-		var back string
-		if err := json.Unmarshal(AppendString(nil, text), &back); err != nil {
+		var decoded string
+		if err := json.Unmarshal(AppendString(nil, text), &decoded); err != nil {
 			t.Fatal(err)
 		}
-		if want := string([]rune(text)); back != want {
-			t.Fatalf("got %q, want %q", back, want)
+		if want := string([]rune(text)); decoded != want {
+			t.Fatalf("got %q, want %q", decoded, want)
 		}
 	})
 }

@@ -81,11 +81,11 @@ func (c *Conn) waitAnswered() {
 	c.flush(func() bool { return c.pendingRequests == 0 })
 }
 
-// flush waits until everything is written and enough returns true, or the connection is closed.
-func (c *Conn) flush(enough func() bool) {
+// flush waits until everything is written and isEnough returns true, or the connection is closed.
+func (c *Conn) flush(isEnough func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.isClosed && (len(c.output)+c.writingBytes > 0 || !enough()) {
+	for !c.isClosed && (len(c.output)+c.writingBytes > 0 || !isEnough()) {
 		c.changed.Wait()
 	}
 }

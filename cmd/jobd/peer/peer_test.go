@@ -396,7 +396,7 @@ func TestUnreadRepliesDoNotPileUp(t *testing.T) {
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string
-		busy     func(s *testServer) bool
+		isBusy   func(s *testServer) bool
 	}{
 		"it reads nothing": {
 			strings.Repeat(`[0,{"no":2,"type":"big"}]|`, 20),
@@ -414,7 +414,7 @@ func TestUnfinishedMessagesAreBounded(t *testing.T) {
 			hoarder.Write(long)
 			peertest.WaitUntil(t, "the message has arrived", func() bool { return s.UnfinishedBytes() > len(long) })
 			hoarder.Write(`"}]|` + behind.requests)
-			peertest.WaitUntil(t, "the requests are handled", func() bool { return behind.busy(s) })
+			peertest.WaitUntil(t, "the requests are handled", func() bool { return behind.isBusy(s) })
 			other.Write(long)
 			other.Write(`"}]|`)
 			other.Expect(`[1,{"no":1,"error":"it failed"}]`)
@@ -425,7 +425,7 @@ func TestUnfinishedMessagesAreBounded(t *testing.T) {
 func TestBothSidesMayCall(t *testing.T) {
 	s := startServer(t, peer.Options{Password: "secret"})
 	addr := s.Addr().(*net.TCPAddr)
-	back := peer.Routes{"back": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	clientRoutes := peer.Routes{"back": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		if data == nil {
 			return nil, errors.New("nothing came")
 		}
@@ -433,7 +433,7 @@ func TestBothSidesMayCall(t *testing.T) {
 	}}}
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
-	c, err := peer.Dial(ctx, "127.0.0.1", addr.Port, peer.Options{Password: "secret", Log: zerolog.Nop()}, back)
+	c, err := peer.Dial(ctx, "127.0.0.1", addr.Port, peer.Options{Password: "secret", Log: zerolog.Nop()}, clientRoutes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,10 +54,10 @@ func (u *unfinishedBudget) findHoarders(c *Conn, bytes int) (hoarders []*Conn) {
 		u.lastStarted++
 		h.startNumber = u.lastStarted
 	}
-	added := bytes - h.bytes
-	u.totalBytes += added
+	newBytes := bytes - h.bytes
+	u.totalBytes += newBytes
 	if h.isClosing {
-		u.closingBytes += added
+		u.closingBytes += newBytes
 	}
 	h.bytes = bytes
 	if bytes > 0 {

@@ -551,7 +551,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		return nil, nil
 	}
 	var adopted []Row
-	var back []int64
+	var returnedIDs []int64
 	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
 		if err := s.undoBegins(ctx, tx, doubtful, token); err != nil {
 			return err
@@ -562,13 +562,13 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		if err != nil {
 			return err
 		}
-		adopted, back = nil, nil
+		adopted, returnedIDs = nil, nil
 		now := s.copyUncertain()
 		for _, row := range claims {
 			switch d := doubtful[row.ID]; {
 			case now[row.ID] != d: // the row was accepted again meanwhile
 			case d.isManual:
-				back = append(back, row.ID)
+				returnedIDs = append(returnedIDs, row.ID)
 			default:
 				adopted = append(adopted, row)
 			}
@@ -578,13 +578,13 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 				return err
 			}
 		}
-		return s.restoreStatus(ctx, tx, back, "manual")
+		return s.restoreStatus(ctx, tx, returnedIDs, "manual")
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.dropUncertain(doubtful, ids)
-	s.forgetClaims(back)
+	s.forgetClaims(returnedIDs)
 	s.rememberClaims(adopted, false)
 	return adopted, nil
 }

@@ -7,9 +7,9 @@ import (
 )
 
 func TestProcessIsFormattedAndParsed(t *testing.T) {
-	here := process.Self()
-	if back := parseProcess(formatProcess(here)); back != here {
-		t.Fatalf("%+v, want %+v", back, here)
+	self := process.Self()
+	if parsed := parseProcess(formatProcess(self)); parsed != self {
+		t.Fatalf("%+v, want %+v", parsed, self)
 	}
 	for _, text := range []string{"", "a/b", "a/b/c", "a/b/x/y"} {
 		if p := parseProcess(text); p != (Process{}) || p.IsGone() {

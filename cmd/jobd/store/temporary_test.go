@@ -287,15 +287,15 @@ func TestChainedCommitHoldsBackNothing(t *testing.T) {
 	table := newTableOn(t, server)
 	server.Exec(t, "", "SET GLOBAL completion_type = CHAIN")
 	s := table.open(t, "d", longLease) // has committed
-	beat := func() int {
+	heartbeat := func() int {
 		return table.queryCount(t, "SELECT SUM(beat) FROM jobs_claims WHERE id < 0 AND lease IS NOT NULL")
 	}
 	for range 3 {
-		before := beat()
+		before := heartbeat()
 		if err := s.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if after := beat(); after != before+1 {
+		if after := heartbeat(); after != before+1 {
 			t.Errorf("others see beat %d after a renewal of %d", after, before)
 		}
 	}

@@ -144,8 +144,8 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 	final := b.Finish[0]
 	if final.Stdout == "" && isRowError(err) { // this is done at once, because NULL in place of an empty text loses nothing
 		final.nullStdout = true
-		if again := s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{final}}, w); again == nil || IsAway(again) {
-			return again
+		if retryErr := s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{final}}, w); retryErr == nil || IsAway(retryErr) {
+			return retryErr
 		}
 		final.nullStdout = false
 	}
@@ -198,7 +198,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	}
 	slices.Sort(ids)
 	var lost map[int64]string
-	var busy []int64
+	var busyIDs []int64
 	var todo batchPlan
 	shape := s.table()
 	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
@@ -211,7 +211,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 			return err
 		}
 		failpoint.Reach("write: rows locked")
-		if lost, busy, err = s.resolveMissing(ctx, tx, b.Token, ids, held, &todo); err != nil {
+		if lost, busyIDs, err = s.resolveMissing(ctx, tx, b.Token, ids, held, &todo); err != nil {
 			return err
 		}
 		if err = s.findSettledEarly(ctx, tx, b.Finish, held, lost); err != nil {
@@ -237,9 +237,9 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	}
 	s.forgetClaims(todo.freeClaims) // claims on rows that we have accepted again are kept
 	s.forgetUnsure(ids, lost)
-	s.forgetSightings(ids, busy)
+	s.forgetSightings(ids, busyIDs)
 	maps.Copy(w.LostRows, lost)
-	w.BusyRows = append(w.BusyRows, busy...)
+	w.BusyRows = append(w.BusyRows, busyIDs...)
 	return nil
 }
 
@@ -516,7 +516,7 @@ const claimGone = "claim is gone"
 // resolveMissing finds out why rows could not be locked: they are no longer ours, or another
 // transaction has them locked. It reclaims rows whose claims were lost and adds them to found. A
 // missing row counts as busy for a while, because a table that is being restored is empty at first.
-func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, plan *batchPlan) (lost map[int64]string, busy []int64, err error) {
+func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, plan *batchPlan) (lost map[int64]string, busyIDs []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
 	for _, id := range ids {
@@ -561,10 +561,10 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 			lost[id] = "row was deleted"
 			plan.freeClaims = append(plan.freeClaims, id)
 		default:
-			busy = append(busy, id)
+			busyIDs = append(busyIDs, id)
 		}
 	}
-	return lost, busy, nil
+	return lost, busyIDs, nil
 }
 
 // findSettledEarly finds rows that another daemon has ended because it considered ours dead, and rows

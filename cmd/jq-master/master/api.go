@@ -163,8 +163,8 @@ const (
 
 var answerNames = [...]string{"taken", "unknown_name", "busy", "refused", "broken", "unreachable"}
 
-// Pusher sends jobs to workers. Push returns soon and calls answered exactly once, on another
+// Pusher sends jobs to workers. Push returns soon and calls onAnswer exactly once, on another
 // goroutine. The caller does not change w until then.
 type Pusher interface {
-	Push(w *job.Worker, h *job.Handout, answered func(Answer))
+	Push(w *job.Worker, h *job.Handout, onAnswer func(Answer))
 }

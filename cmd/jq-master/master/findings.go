@@ -57,18 +57,18 @@ func findFindings(stats *Stats, rules []*ConstraintView, limits *Limits) finding
 	failing := false
 	for i := range stats.Names {
 		n := &stats.Names[i]
-		waiting, bad := n.States[job.Queued]+n.States[job.Retrying], n.States[job.Failed]
+		waitingCount, failedCount := n.States[job.Queued]+n.States[job.Retrying], n.States[job.Failed]
 		switch {
-		case waiting == 0:
+		case waitingCount == 0:
 		case !n.Served:
-			name(api.Severe, n, "no_worker", finding.JobsWaiting(waiting)+", and no worker serves the name", "Start a worker that serves it, or check the names that the workers serve.")
+			name(api.Severe, n, "no_worker", finding.JobsWaiting(waitingCount)+", and no worker serves the name", "Start a worker that serves it, or check the names that the workers serve.")
 		case n.Silence >= maxSilence && n.States[job.Running] == 0:
-			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.JobsWaiting(waiting), n.Silence.Round(time.Second)),
+			name(api.Severe, n, "silent", fmt.Sprintf("%s, and the workers that could take them have been silent for %v", finding.JobsWaiting(waitingCount), n.Silence.Round(time.Second)),
 				"These workers pull, but have not asked for jobs for a while; they hang or are gone. Restart them.")
 		}
-		if bad > 1 && bad >= n.States[job.Done] {
+		if failedCount > 1 && failedCount >= n.States[job.Done] {
 			failing = true
-			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", bad, n.States[job.Done]), "Their messages say why. Once the cause is fixed, retry them all.")
+			name(api.Warning, n, "failing", fmt.Sprintf("%d jobs ended with an error, %d done", failedCount, n.States[job.Done]), "Their messages say why. Once the cause is fixed, retry them all.")
 		}
 	}
 	if !failing && stats.Failed > 1 && 2*stats.Failed > stats.Ended {

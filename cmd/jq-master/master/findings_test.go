@@ -14,7 +14,7 @@ func TestEachProblemIsFound(t *testing.T) {
 	limits := &Limits{MaxJobs: 100, MaxBytes: 1000}
 	name := func(n NameStats) *Stats { n.Name = "mail"; return &Stats{Names: []NameStats{n}} }
 	rule := func(v ConstraintView) []*ConstraintView { v.ID, v.Enabled = "r", true; return []*ConstraintView{&v} }
-	for what, c := range map[string]struct {
+	for label, c := range map[string]struct {
 		s     *Stats
 		rules []*ConstraintView
 		want  string
@@ -46,7 +46,7 @@ func TestEachProblemIsFound(t *testing.T) {
 			texts = append(texts, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
 		if got := strings.Join(texts, "; "); c.want == "" && got != "" || len(texts) > 1 || !strings.HasPrefix(got, c.want) {
-			t.Errorf("%s: %q, want %q", what, texts, c.want)
+			t.Errorf("%s: %q, want %q", label, texts, c.want)
 		}
 	}
 }

@@ -514,8 +514,8 @@ func (m *machine) find(seq uint64) (int, bool) {
 type waitList fifo[func()]
 
 // run calls the functions until there are none, or one of them has begun another write.
-func (l *waitList) run(busy func() bool) {
-	for len(*l) > 0 && !busy() {
+func (l *waitList) run(isBusy func() bool) {
+	for len(*l) > 0 && !isBusy() {
 		(*fifo[func()])(l).pop()()
 	}
 }

@@ -308,9 +308,9 @@ func TestAgeOfOldestWaitingJob(t *testing.T) {
 		}
 	}
 	checkAges(30*time.Minute, 0, 30*time.Minute, 10*time.Minute)
-	again := first.nextState()
-	again.State = job.Queued
-	m.replaceJob(first, again)
+	retriedJob := first.nextState()
+	retriedJob.State = job.Queued
+	m.replaceJob(first, retriedJob)
 	checkAges(50*time.Minute, 50*time.Minute, 0, 0) // the other names are behind too many jobs
 	done := first.nextState()
 	done.State = job.Done

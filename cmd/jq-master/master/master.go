@@ -139,18 +139,18 @@ func (m *Master) setAlarm(mc *machine) {
 // the store has lost data, Run waits for the lease again. It returns when ctx ends or if the store
 // can never be used.
 func (m *Master) Run(ctx context.Context) error {
-	m.opt.Store.Watch(func(away error) {
-		if away != nil {
-			m.log.Error().Err(away).Msg("the store is away; nothing is enqueued or handed out")
+	m.opt.Store.Watch(func(awayErr error) {
+		if awayErr != nil {
+			m.log.Error().Err(awayErr).Msg("the store is away; nothing is enqueued or handed out")
 		} else {
 			m.log.Warn().Msg("the store is back")
 		}
 		m.mu.Lock()
 		mc := m.machine
-		m.storeErr = away
+		m.storeErr = awayErr
 		m.mu.Unlock()
 		if mc != nil {
-			m.queueStep(mc, func() { mc.onStoreChange(away) })
+			m.queueStep(mc, func() { mc.onStoreChange(awayErr) })
 		}
 	})
 	starting := errStarting
@@ -234,12 +234,12 @@ func (m *Master) serve(ctx context.Context) error {
 		opened := time.Now()
 		m.activate(mc, conn)
 		begin()
-		again := m.drive(ctx, mc, conn, nil, &yieldSince, failed)
-		if again != nil {
+		driveErr := m.drive(ctx, mc, conn, nil, &yieldSince, failed)
+		if driveErr != nil {
 			m.flush(mc)
 			m.deactivate(mc)
 			conn.close()
-			return again
+			return driveErr
 		}
 		if time.Since(opened) >= maxReconnectPause {
 			pause.Reset()
@@ -252,10 +252,10 @@ func (m *Master) serve(ctx context.Context) error {
 		mc.env.broker, m.broker = nil, nil
 		m.mu.Unlock()
 		conn.close()
-		if again := m.drive(ctx, mc, nil, time.After(wait), &yieldSince, failed); again != nil {
+		if driveErr := m.drive(ctx, mc, nil, time.After(wait), &yieldSince, failed); driveErr != nil {
 			m.flush(mc)
 			m.deactivate(mc)
-			return again
+			return driveErr
 		}
 	}
 }
@@ -368,8 +368,8 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, pause
 	if conn != nil {
 		lost, outdated, choresDue = conn.broker.Lost, conn.outdated, m.choresDue
 	}
-	beat := time.NewTicker(beatInterval)
-	defer beat.Stop()
+	ticker := time.NewTicker(beatInterval)
+	defer ticker.Stop()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	drained := m.drainedCh
@@ -390,7 +390,7 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, pause
 		case <-drained:
 			drained = nil
 			m.queueStep(mc, mc.drain)
-		case <-beat.C:
+		case <-ticker.C:
 			m.queueStep(mc, func() { mc.checkPeriodic(); mc.refill(); mc.resubmitPending(); mc.settleSchedules(); mc.tick() })
 		case <-second.C:
 			m.queueStep(mc, func() { m.rates.sample(&mc.ledger) })
@@ -411,15 +411,15 @@ func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, pause
 // doChores submits a slice of the jobs to the broker, or applies changed constraints to a slice of
 // them. Between slices other commands run.
 func (m *Master) doChores(mc *machine, conn *brokerConn) {
-	ahead, changes := conn.backlog()
+	queuedCommands, changes := conn.backlog()
 	var part *sweepSlice
 	m.runNow(mc, func() {
-		if ahead <= maxStepRecords/2 {
+		if queuedCommands <= maxStepRecords/2 {
 			mc.submitSlice(maxStepRecords)
 		}
 		// The next slice waits until the broker has processed the last one. Otherwise slices would
 		// keep this process too busy to read requests.
-		if mc.allSubmitted && ahead <= maxSliceCost/changeCost && changes == 0 {
+		if mc.allSubmitted && queuedCommands <= maxSliceCost/changeCost && changes == 0 {
 			part = mc.nextSlice(maxSliceCost)
 		}
 	})
@@ -427,7 +427,7 @@ func (m *Master) doChores(mc *machine, conn *brokerConn) {
 		part.match()
 		m.runNow(mc, func() { mc.sweepSlice(part) })
 	}
-	if part != nil || ahead+changes > 0 { // let the broker and requests run
+	if part != nil || queuedCommands+changes > 0 { // let the broker and requests run
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -223,8 +223,8 @@ func PriorityAction(priority int32) Action {
 func isWaitingState(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
 // Act applies an action to one job.
-func (m *Master) Act(ctx context.Context, act Action, id job.ID) error {
-	return do(context.WithoutCancel(ctx), m, func(mc *machine, reply func(error)) { act.apply(mc, id, reply) })
+func (m *Master) Act(ctx context.Context, action Action, id job.ID) error {
+	return do(context.WithoutCancel(ctx), m, func(mc *machine, reply func(error)) { action.apply(mc, id, reply) })
 }
 
 // BulkResult is the result of one call of Bulk.
@@ -237,7 +237,7 @@ type BulkResult struct {
 
 // Bulk applies an action to at most limit of the jobs that a filter selects, newest first,
 // beginning below a cursor (0 for the newest). If count is set, it only counts them.
-func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cursor uint64, count bool) (BulkResult, error) {
+func (m *Master) Bulk(ctx context.Context, action Action, f *Filter, limit int, cursor uint64, count bool) (BulkResult, error) {
 	t := BulkResult{Start: cursor}
 	if cursor == 0 {
 		var err error
@@ -247,7 +247,7 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 	}
 	var ids []job.ID
 	next, err := m.walk(f, t.Start, math.MaxInt, func(r *record) bool {
-		if act.appliesTo(r.State) {
+		if action.appliesTo(r.State) {
 			ids = append(ids, r.ID)
 		}
 		return len(ids) < limit
@@ -260,7 +260,7 @@ func (m *Master) Bulk(ctx context.Context, act Action, f *Filter, limit int, cur
 		return t, nil
 	}
 	for _, id := range ids {
-		if err = m.Act(ctx, act, id); err == nil {
+		if err = m.Act(ctx, action, id); err == nil {
 			t.Affected++
 		} else if f, ok := err.(*job.Fault); !ok || f.Code != job.WrongState && f.Code != job.UnknownJob {
 			return t, err
@@ -364,15 +364,15 @@ func (m *Master) countNames() (busiest []NameStats, isExpensive bool, err error)
 		served, silent := silenceOf(serving, n.text, now)
 		busiest = append(busiest, NameStats{n.text, n.counts, served, silent, n.oldest})
 	}
-	asked := 0
+	askedCount := 0
 	for i := range busiest {
 		n := &busiest[i]
-		if asked < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers() {
-			asked++
+		if askedCount < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers() {
+			askedCount++
 			n.Served = m.isServed(conn, n.Name)
 		}
 	}
-	return busiest, len(names) > manyNames || asked > 0, nil
+	return busiest, len(names) > manyNames || askedCount > 0, nil
 }
 
 // maxAsked is the maximum number of names for which one call asks the broker whether Gloom workers

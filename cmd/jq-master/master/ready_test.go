@@ -24,10 +24,10 @@ func (unreadableStore) Load(context.Context, store.LoadHandlers) error {
 // watchedStore is a store that goes away and comes back when its test says so.
 type watchedStore struct {
 	unreadableStore
-	watch chan func(away error)
+	watch chan func(awayErr error)
 }
 
-func (s watchedStore) Watch(changed func(away error)) { s.watch <- changed }
+func (s watchedStore) Watch(changed func(awayErr error)) { s.watch <- changed }
 
 // TestOutageIsLogged: the log says that the store is away, why, and that it is back.
 func TestOutageIsLogged(t *testing.T) {

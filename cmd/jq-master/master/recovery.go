@@ -190,12 +190,12 @@ func (m *machine) drain() {
 
 // onStoreChange is called with the reason when the store has gone away, and with nil when it is
 // back.
-func (m *machine) onStoreChange(away error) {
-	if m.awayErr != nil && away == nil {
+func (m *machine) onStoreChange(awayErr error) {
+	if m.awayErr != nil && awayErr == nil {
 		m.deadlinesFrom = max(m.deadlinesFrom, m.now+toMillis(m.StoreWait)) // reports that workers have sent meanwhile are then read first
 	}
-	m.awayErr = away
-	if away != nil { // requests do not wait for jobs whose start cannot be written now
+	m.awayErr = awayErr
+	if awayErr != nil { // requests do not wait for jobs whose start cannot be written now
 		for _, w := range m.workers {
 			for _, p := range w.pullRequests {
 				p.wakeIfComplete(m)

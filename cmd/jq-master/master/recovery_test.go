@@ -59,8 +59,8 @@ func TestBrokerEnds(t *testing.T) {
 			w.step(m, func() { ends(m, r, func() { m.onHandout(k.ID, r.ID, false, dead) }) })
 			w.store.flush()
 			w.broker.serveSome(1 << 20)
-			for _, answered := range pushed.answered {
-				answered(Answer{Kind: AnswerUnreachable})
+			for _, onAnswer := range pushed.onAnswer {
+				onAnswer(Answer{Kind: AnswerUnreachable})
 			}
 			w.store.flush()
 			w.pass(2 * resubmitPause)
@@ -102,28 +102,28 @@ func TestClockAhead(t *testing.T) {
 		m.load(&j, forgetAt, dropAt)
 		return m.jobs.Get(j.ID)
 	}
-	ahead := wall + day
+	aheadTime := wall + day
 	for name, one := range map[string]struct {
 		j    job.Job
 		rest int64
 	}{
-		"delayed":             {job.Job{Enqueued: ahead, Due: ahead + minute}, minute},
+		"delayed":             {job.Job{Enqueued: aheadTime, Due: aheadTime + minute}, minute},
 		"delayed, in time":    {job.Job{Enqueued: wall - minute, Due: wall + 2*day}, 2 * day},
-		"at once":             {job.Job{Enqueued: ahead}, 0},
-		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: ahead}, toMillis(m.BackoffCap)},
+		"at once":             {job.Job{Enqueued: aheadTime}, 0},
+		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: aheadTime}, toMillis(m.BackoffCap)},
 		"retried, in time":    {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + 1000}, 1000},
 		"extended, in retry":  {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + day, Attributes: job.Attributes{Unique: &job.Unique{Key: "e"}}}, day},
-		"extended long after": {job.Job{Enqueued: ahead, Due: ahead + minute, Attributes: job.Attributes{Unique: &job.Unique{Key: "l"}}}, minute},
+		"extended long after": {job.Job{Enqueued: aheadTime, Due: aheadTime + minute, Attributes: job.Attributes{Unique: &job.Unique{Key: "l"}}}, minute},
 	} {
 		if r := load(one.j, 0, 0); r.dueAt-m.monotonic != one.rest && (one.rest > 0 || r.dueAt > m.monotonic) {
 			t.Errorf("%s: it waits %d ms, not %d", name, r.dueAt-m.monotonic, one.rest)
 		}
 	}
-	r := load(job.Job{State: job.Done, Enqueued: ahead, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.PeriodWindow, Until: ahead + minute}}}, ahead+toMillis(m.KeepEnded), 0)
+	r := load(job.Job{State: job.Done, Enqueued: aheadTime, Attributes: job.Attributes{Unique: &job.Unique{Key: "w", Period: unique.PeriodWindow, Until: aheadTime + minute}}}, aheadTime+toMillis(m.KeepEnded), 0)
 	if !r.HoldsKey(wall+minute-1) || r.HoldsKey(wall+minute) {
 		t.Error("the key is not held for a minute")
 	}
-	r = load(job.Job{State: job.Done, Enqueued: ahead, Result: nilValue}, ahead+toMillis(m.KeepEnded), ahead+toMillis(m.ResultTTL))
+	r = load(job.Job{State: job.Done, Enqueued: aheadTime, Result: nilValue}, aheadTime+toMillis(m.KeepEnded), aheadTime+toMillis(m.ResultTTL))
 	if r.runInfo.dropAt != wall+toMillis(m.ResultTTL) || r.runInfo.forgetAt != wall+toMillis(m.KeepEnded) {
 		t.Errorf("the result is kept %d ms, the job %d ms", r.runInfo.dropAt-wall, r.runInfo.forgetAt-wall)
 	}
@@ -133,9 +133,9 @@ func TestClockAhead(t *testing.T) {
 // their groups.
 func TestRunsFirst(t *testing.T) {
 	w := newSimulation(t, 1)
-	c, busy, idle := w.machine, w.someWorker(), w.someWorker()
+	c, busyWorker, idleWorker := w.machine, w.someWorker(), w.someWorker()
 	c.env.push = &pushRecorder{}
-	w.step(c, func() { c.workersMayGetJobs = true; w.addWaiting(1); c.start(w.addWaiting(1), busy, nil) })
+	w.step(c, func() { c.workersMayGetJobs = true; w.addWaiting(1); c.start(w.addWaiting(1), busyWorker, nil) })
 	w.store.flush()
 	w.step(c, c.forgetSubmissions)
 	w.step(c, func() { c.submitSlice(1) })
@@ -147,13 +147,13 @@ func TestRunsFirst(t *testing.T) {
 	w.broker.serveSome(1 << 20)
 	w.pass(beatInterval)
 	w.broker.serveSome(1 << 20)
-	if types := w.broker.workers[busy.ID].types; len(types) != 1 || types[0] != c.heldRunsType(busy) || w.broker.workers[idle.ID].prefetch > 0 {
-		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", types, w.broker.workers[idle.ID].prefetch)
+	if types := w.broker.workers[busyWorker.ID].types; len(types) != 1 || types[0] != c.heldRunsType(busyWorker) || w.broker.workers[idleWorker.ID].prefetch > 0 {
+		t.Fatalf("one serves %q, and the other has room for %d, before the run is handed out", types, w.broker.workers[idleWorker.ID].prefetch)
 	}
 	w.broker.match()
 	w.pass(beatInterval)
 	w.broker.serveSome(1 << 20)
-	if len(w.broker.workers[busy.ID].types) < 2 || w.broker.workers[idle.ID].prefetch == 0 {
+	if len(w.broker.workers[busyWorker.ID].types) < 2 || w.broker.workers[idleWorker.ID].prefetch == 0 {
 		t.Errorf("the broker has %+v", w.broker.workers)
 	}
 }
@@ -186,11 +186,11 @@ func TestOldBrokerHandout(t *testing.T) {
 	c.ledger.Enqueued, c.ledger.Failed = 1, 1
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Failed})
 	c.addEnded(r, never, 0)
-	again := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
-	w.broker.jobs[r.ID] = again
-	w.step(c, func() { c.onHandout(k.ID, r.ID, false, naiveRun{w.broker, again}) })
+	repeatedJob := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
+	w.broker.jobs[r.ID] = repeatedJob
+	w.step(c, func() { c.onHandout(k.ID, r.ID, false, naiveRun{w.broker, repeatedJob}) })
 	w.broker.serveSome(1 << 20)
-	if w.broker.jobs[r.ID] == nil || again.running {
+	if w.broker.jobs[r.ID] == nil || repeatedJob.running {
 		t.Errorf("the broker has %+v", w.broker.jobs[r.ID])
 	}
 }

@@ -293,19 +293,19 @@ func (m *Master) syncFile(ctx context.Context) {
 	}
 	logged := ""
 	for {
-		var again <-chan time.Time
+		var retryAt <-chan time.Time
 		if err := m.putFile(ctx, file.All()); err != nil && ctx.Err() == nil {
 			if err.Error() != logged {
 				logged = err.Error()
 				m.log.Warn().Err(err).Msg("not all schedules of the file are stored; trying again")
 			}
-			again = time.After(fileRetry)
+			retryAt = time.After(fileRetry)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-file.Changed():
-		case <-again:
+		case <-retryAt:
 		}
 	}
 }

@@ -415,9 +415,9 @@ func (b *naiveBroker) endWithoutMaster() {
 	}
 	b.w.logf("the broker ends %v, running %v, run %d of %d", j.id, j.running, j.runs, j.retries+1)
 	if j.running && j.runs <= j.retries {
-		again := *j // a copy, so that an answer to the earlier run is discarded
-		again.running = false
-		b.jobs[j.id] = &again
+		copiedJob := *j // a copy, so that an answer to the earlier run is discarded
+		copiedJob.running = false
+		b.jobs[j.id] = &copiedJob
 		return
 	}
 	b.fail(j, j.running)

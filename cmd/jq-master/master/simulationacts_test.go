@@ -54,7 +54,7 @@ func (w *simulation) register() {
 }
 
 // Push implements Pusher.
-func (w *simulation) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
+func (w *simulation) Push(k *job.Worker, h *job.Handout, onAnswer func(Answer)) {
 	i := slices.IndexFunc(w.workers, func(s *simWorker) bool { return s.id == k.ID })
 	if i < 0 {
 		w.fatalf("a push to worker %v that is not registered", k.ID)
@@ -72,9 +72,9 @@ func (w *simulation) Push(k *job.Worker, h *job.Handout, answered func(Answer)) 
 		delete(s.running, h.ID)
 	}
 	if w.oneIn(2) && !w.healed {
-		w.broker.later(func() { answered(Answer{Kind: kind}) })
+		w.broker.later(func() { onAnswer(Answer{Kind: kind}) })
 	} else {
-		w.broker.later(func() { answered(Answer{Kind: kind}) })
+		w.broker.later(func() { onAnswer(Answer{Kind: kind}) })
 	}
 }
 

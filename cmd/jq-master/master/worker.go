@@ -160,7 +160,7 @@ func (m *machine) dropSilent() {
 }
 
 // register adds a worker. It sets the worker's ID and Since, and its Names if it has none.
-func (m *machine) register(as job.Worker, reply func(*job.Worker, error)) {
+func (m *machine) register(registration job.Worker, reply func(*job.Worker, error)) {
 	if len(m.workers) >= m.MaxWorkers && m.awayErr == nil {
 		m.dropSilent()
 	}
@@ -175,8 +175,8 @@ func (m *machine) register(as job.Worker, reply func(*job.Worker, error)) {
 		reply(nil, overloaded("%d workers are registered, and no more are allowed (max-workers)", len(m.workers)))
 		return
 	}
-	as.ID, as.Since = m.newID(), m.wallTime
-	w := &worker{Worker: as, lastSeen: m.now, runs: make(map[*record]struct{})}
+	registration.ID, registration.Since = m.newID(), m.wallTime
+	w := &worker{Worker: registration, lastSeen: m.now, runs: make(map[*record]struct{})}
 	if len(w.Names) == 0 {
 		w.Names = []string{"*"}
 	}

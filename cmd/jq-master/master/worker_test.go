@@ -49,7 +49,7 @@ func TestUnknownName(t *testing.T) {
 			if !slices.Equal(pushed.names, []string{name, "something"}) {
 				t.Fatalf("pushed %q", pushed.names)
 			}
-			pushed.answered[0](Answer{Kind: AnswerUnknownName})
+			pushed.onAnswer[0](Answer{Kind: AnswerUnknownName})
 			w.store.flush()
 			goOn()
 			w.pass(refusedNameFor / 2)
@@ -74,11 +74,11 @@ func TestUnknownName(t *testing.T) {
 // pushRecorder records what is pushed.
 type pushRecorder struct {
 	names    []string
-	answered []func(Answer)
+	onAnswer []func(Answer)
 }
 
-func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, answered func(Answer)) {
-	p.names, p.answered = append(p.names, h.Name), append(p.answered, answered)
+func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, onAnswer func(Answer)) {
+	p.names, p.onAnswer = append(p.names, h.Name), append(p.onAnswer, onAnswer)
 }
 
 // TestCancelsExpire: the list of cancelled runs of a worker that sends no heartbeats does not grow
@@ -208,17 +208,17 @@ func TestSilentWorkers(t *testing.T) {
 		return id, result
 	}
 	pushed, _ := register(job.Worker{URL: "http://there"})
-	alive, _ := register(job.Worker{})
-	silent, _ := register(job.Worker{})
+	livingWorker, _ := register(job.Worker{})
+	silentWorker, _ := register(job.Worker{})
 	if _, err := register(job.Worker{}); codeOf(err) != job.Overloaded {
 		t.Fatal(err)
 	}
 	w.elapse(silentAfter)
-	w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: alive}, false) })
+	w.step(m, func() { _, _ = m.findWorker(job.Caller{ID: livingWorker}, false) })
 	if _, err := register(job.Worker{}); err != nil {
 		t.Fatal(err)
 	}
-	if m.workers[silent] != nil || m.workers[alive] == nil || m.workers[pushed] == nil {
+	if m.workers[silentWorker] != nil || m.workers[livingWorker] == nil || m.workers[pushed] == nil {
 		t.Errorf("there are %v", m.workers)
 	}
 	if _, err := register(job.Worker{}); codeOf(err) != job.Overloaded {

@@ -221,15 +221,15 @@ func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *jo
 			return wrong(want)
 		}
 		out = msgp.AppendMapHeader(out, uint32(v.Len())) // the header ends before v begins in r.out
-		for i, begin := range pairs {
-			if r.out[begin] != twoElementArray {
+		for i, offset := range pairs {
+			if r.out[offset] != twoElementArray {
 				return wrong(want)
 			}
 			end := len(r.out)
 			if i+1 < len(pairs) {
 				end = pairs[i+1]
 			}
-			out = append(out, r.out[begin+1:end]...)
+			out = append(out, r.out[offset+1:end]...)
 		}
 	case extKey:
 		typ := v.Item(0)

@@ -181,8 +181,8 @@ func TestDeepJSON(t *testing.T) {
 				t.Fatal(fault)
 			}
 			from, start = min(from, time.Since(start)), time.Now()
-			if back := AppendJSON(nil, b); string(back) != text {
-				t.Fatalf("%.30s… became %.30s…", text, back)
+			if output := AppendJSON(nil, b); string(output) != text {
+				t.Fatalf("%.30s… became %.30s…", text, output)
 			}
 			to = min(to, time.Since(start))
 		}

@@ -111,14 +111,14 @@ func TestConstraintsHoldJobsBack(t *testing.T) {
 			d.ask(t, "PUT", "/v1/constraints/"+id, object{"match": object{"field": "/name", "op": "eq", "value": name}, "rate": 5, "burst": 2})
 			defer d.ask(t, "DELETE", "/v1/constraints/"+id, nil)
 			w := d.puller(t, 50, []string{name})
-			begin := time.Now()
+			start := time.Now()
 			for range 8 {
 				d.job(t, name)
 			}
 			for range 8 {
 				w.pullOne(t)
 			}
-			if elapsed := time.Since(begin); elapsed < 1100*time.Millisecond {
+			if elapsed := time.Since(start); elapsed < 1100*time.Millisecond {
 				t.Errorf("8 jobs at 5/s, 2 at once, took %s", elapsed)
 			}
 		})

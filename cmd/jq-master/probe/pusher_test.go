@@ -337,9 +337,9 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 		body := object{"name": uniqueName(), "argument": object{"n": 1}}
 		key := "Idempotency-Key: " + uniqueName()
 		first := d.expect(t, 201, "POST", "/job", body, key)
-		again := d.expect(t, 201, "POST", "/job", body, key)
-		if first.text("job_id") != again.text("job_id") || again.header.Get("idempotency-replayed") != "true" || first.header.Get("idempotency-replayed") == "true" {
-			t.Errorf("%s, then %s %v", first, again, again.header)
+		secondReply := d.expect(t, 201, "POST", "/job", body, key)
+		if first.text("job_id") != secondReply.text("job_id") || secondReply.header.Get("idempotency-replayed") != "true" || first.header.Get("idempotency-replayed") == "true" {
+			t.Errorf("%s, then %s %v", first, secondReply, secondReply.header)
 		}
 		body["priority"] = 3
 		d.expectError(t, 422, "", "POST", "/job", body, key)
@@ -388,9 +388,9 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 		if ids, _ := r.json["job_ids"].([]any); len(ids) != 100 {
 			t.Errorf("%s", r)
 		}
-		bad := batch(10)
-		bad[7]["timeout"] = 0
-		d.expectError(t, 400, "invalid_value", "POST", "/jobs", bad)
+		invalidBatch := batch(10)
+		invalidBatch[7]["timeout"] = 0
+		d.expectError(t, 400, "invalid_value", "POST", "/jobs", invalidBatch)
 		d.expectError(t, 400, "invalid_value", "POST", "/jobs", batch(0))
 		d.expectError(t, 400, "invalid_value", "POST", "/jobs", batch(1001))
 		d.expectError(t, 400, "invalid_type", "POST", "/jobs", object{"name": name})

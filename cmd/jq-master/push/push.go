@@ -43,7 +43,7 @@ const (
 
 // Client implements master.Pusher.
 type Client struct {
-	allow []netip.Prefix
+	allowedPrefixes []netip.Prefix
 
 	mu      sync.Mutex // guards the fields below
 	targets map[address]*target
@@ -60,9 +60,9 @@ type target struct {
 }
 
 // New returns a client that dials loopback addresses, the addresses from which workers
-// register, and those in allow.
-func New(allow []netip.Prefix) *Client {
-	return &Client{allow: allow, targets: map[address]*target{}, sweepAt: minSweep}
+// register, and those in allowedPrefixes.
+func New(allowedPrefixes []netip.Prefix) *Client {
+	return &Client{allowedPrefixes: allowedPrefixes, targets: map[address]*target{}, sweepAt: minSweep}
 }
 
 const minSweep = 64
@@ -129,7 +129,7 @@ func (c *Client) check(addr netip.Addr, host string) error {
 	if registered, err := netip.ParseAddr(host); err == nil && registered.Unmap().WithZone("") == addr {
 		return nil
 	}
-	for _, p := range c.allow {
+	for _, p := range c.allowedPrefixes {
 		if p.Contains(addr) {
 			return nil
 		}
@@ -164,8 +164,8 @@ func (c *Client) Check(text, host string) *job.Fault {
 }
 
 // Push implements master.Pusher.
-func (c *Client) Push(w *job.Worker, h *job.Handout, answered func(master.Answer)) {
-	go func() { answered(c.push(w, h)) }()
+func (c *Client) Push(w *job.Worker, h *job.Handout, onAnswer func(master.Answer)) {
+	go func() { onAnswer(c.push(w, h)) }()
 }
 
 func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {

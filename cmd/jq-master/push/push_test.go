@@ -198,7 +198,7 @@ func startSilentServer(t *testing.T) string {
 
 // TestOnlyAllowedAddressesAreDialled: only allowed addresses are dialled.
 func TestOnlyAllowedAddressesAreDialled(t *testing.T) {
-	allow := New([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
+	client := New([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
 	for _, c := range []struct {
 		url, host, text string
 	}{
@@ -208,7 +208,7 @@ func TestOnlyAllowedAddressesAreDialled(t *testing.T) {
 		{"ftp://127.0.0.1", "", "http or https"}, {"127.0.0.1:80", "", "http or https"}, {"http://", "", "http or https"}, {"http://a b", "", "http or https"}, {"/x", "", "http or https"},
 		{"http://u:p@127.0.0.1", "", "no user"}, {"http://127.0.0.1/?a", "", "no user"}, {"http://127.0.0.1/#a", "", "no user"}, {"http://127.0.0.1:99999", "", "port from 1"}, {"http://127.0.0.1:0", "", "port from 1"},
 	} {
-		fault := allow.Check(c.url, c.host)
+		fault := client.Check(c.url, c.host)
 		switch {
 		case c.text == "" && fault != nil:
 			t.Errorf("%s: %v", c.url, fault)
@@ -217,7 +217,7 @@ func TestOnlyAllowedAddressesAreDialled(t *testing.T) {
 		}
 	}
 	// A URL with a host name is accepted, but its address is checked when it is dialled.
-	a := pushJob(t, allow, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
+	a := pushJob(t, client, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
 	if a.Kind != master.AnswerUnreachable || !strings.Contains(a.Reason, "--worker-allow") {
 		t.Errorf("a forbidden address: %+v", a)
 	}

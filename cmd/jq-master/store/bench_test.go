@@ -36,14 +36,14 @@ func BenchmarkLife(b *testing.B) {
 // BenchmarkBatch enqueues 1,000 jobs at a time.
 func BenchmarkBatch(b *testing.B) {
 	r := forBench(b)
-	answered := make(chan error)
+	result := make(chan error)
 	for i := 0; i < b.N; i += job.MaxBatch {
 		batch := make([]*job.Job, job.MaxBatch)
 		for n := range batch {
 			batch[n] = newJob(uint64(i+n) + 1)
 		}
-		r.Enqueue(batch, nil, func(_ []job.ID, _ bool, err error) { answered <- err })
-		if err := <-answered; err != nil {
+		r.Enqueue(batch, nil, func(_ []job.ID, _ bool, err error) { result <- err })
+		if err := <-result; err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -59,7 +59,7 @@ func TestMastersUseClockOfRedis(t *testing.T) {
 func TestClockAtTakeover(t *testing.T) {
 	t.Parallel()
 	const set = 48 * time.Hour
-	behind := func(r *Redis) bool {
+	isBehind := func(r *Redis) bool {
 		deviation := time.Since(time.UnixMilli(r.At(boot.Since()))) - set
 		return deviation.Abs() < 10*time.Second
 	}
@@ -77,7 +77,7 @@ func TestClockAtTakeover(t *testing.T) {
 	}
 	again := func(r *Redis, name string) {
 		t.Helper()
-		if !behind(r) {
+		if !isBehind(r) {
 			t.Errorf("%s: its clock says %v", name, time.UnixMilli(r.At(boot.Since())))
 		}
 		if err := r.renew(t.Context(), r.current()); err != nil { // this removes keys that have ended
@@ -94,7 +94,7 @@ func TestClockAtTakeover(t *testing.T) {
 	third := standby(t, secondClient(t, first)) // perhaps before the second has renewed its lease
 	<-third.waitReasons
 	again(second.Redis, "the standby that waited")
-	eventually(t, "the third knows the clock of the second", func() bool { return behind(third.Redis) })
+	eventually(t, "the third knows the clock of the second", func() bool { return isBehind(third.Redis) })
 	if err := second.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -74,8 +74,8 @@ func kindOf(err error) kind {
 	if strings.HasPrefix(text, "OOM ") {
 		return kindFull
 	}
-	begins := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
-	if slices.ContainsFunc(faultyPrefixes, begins) || begins("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(accessDeniedPrefixes, begins) {
+	hasPrefix := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
+	if slices.ContainsFunc(faultyPrefixes, hasPrefix) || hasPrefix("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(accessDeniedPrefixes, hasPrefix) {
 		return kindFaulty
 	}
 	return kindAway

@@ -55,8 +55,8 @@ func startLoad(t *testing.T, r *Redis) *jobLoad {
 	t.Logf("seed %d", seed)
 	l := &jobLoad{t: t, r: r, storeBack: make(chan struct{}, 1), stop: make(chan struct{}),
 		expected: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
-	r.Watch(func(away error) {
-		if away != nil {
+	r.Watch(func(awayErr error) {
+		if awayErr != nil {
 			l.outages.Add(1)
 			return
 		}

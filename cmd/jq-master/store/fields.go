@@ -110,7 +110,7 @@ func decode(id job.ID, values []any) (j *job.Job, forgetAt, dropAt int64, err er
 		return n
 	}
 	number := func(bits int) int64 { return orNumber(bits, 0) }
-	bad := func(s string) {
+	noteFault := func(s string) {
 		if err == nil {
 			err = fmt.Errorf("job %s: %s: %q", id, fieldNames[next-1], s)
 		}
@@ -122,7 +122,7 @@ func decode(id job.ID, values []any) (j *job.Job, forgetAt, dropAt int64, err er
 	if s := word(); s != "" {
 		n, e := strconv.ParseFloat(s, 64)
 		if e != nil || !(n > 0 && n <= job.MaxTimeout) {
-			bad(s)
+			noteFault(s)
 		} else {
 			j.Timeout = job.Seconds(n)
 		}
@@ -131,29 +131,29 @@ func decode(id job.ID, values []any) (j *job.Job, forgetAt, dropAt int64, err er
 	var ok bool
 	if s := word(); s != "" {
 		if j.State, ok = job.ParseState(s); !ok {
-			bad(s)
+			noteFault(s)
 		}
 	} else {
-		bad(s)
+		noteFault(s)
 	}
 	j.Rev = uint32(number(33))
 	j.Attempt, j.Retries, j.Due = int32(number(32)), int32(number(32)), number(64)
 	if s := word(); s != "" {
 		if j.Worker, ok = job.ParseID(s); !ok {
-			bad(s)
+			noteFault(s)
 		}
 	}
 	j.Started, j.Deadline, j.Finished = number(64), number(64), number(64)
 	j.Result, j.Error, j.Message = raw(), raw(), word()
 	if s := word(); s != "" {
 		if j.Reason, ok = job.ParseReason(s); !ok {
-			bad(s)
+			noteFault(s)
 		}
 	}
 	j.ReportedAt = number(64)
 	if s := word(); s != "" {
 		if e := json.Unmarshal([]byte(s), &j.Attempts); e != nil {
-			bad(s)
+			noteFault(s)
 		}
 	}
 	forgetAt, dropAt = number(64), number(64)
@@ -162,11 +162,11 @@ func decode(id job.ID, values []any) (j *job.Job, forgetAt, dropAt int64, err er
 		u := &job.Unique{Key: key, Until: until, ReplacesRev: uint32(rev)}
 		j.Unique = u
 		if u.Period, ok = unique.ParsePeriod(period); !ok {
-			bad(period)
+			noteFault(period)
 		}
 		if replaces != "" {
 			if u.Replaces, ok = job.ParseID(replaces); !ok {
-				bad(replaces)
+				noteFault(replaces)
 			}
 		}
 	}

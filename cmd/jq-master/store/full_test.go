@@ -17,7 +17,7 @@ func TestFullRedisKeepsRunning(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	r := open(t, server)
-	r.Watch(func(away error) { t.Errorf("the store is away: %v", away) })
+	r.Watch(func(awayErr error) { t.Errorf("the store is away: %v", awayErr) })
 	acquire(t, r)
 	j, waiting := newJob(1), newJob(2)
 	add(t, r, j, waiting)
@@ -63,7 +63,7 @@ func TestTooLongForRedis(t *testing.T) {
 			t.Parallel()
 			server := redistest.New(t)
 			r := open(t, server)
-			r.Watch(func(away error) { t.Errorf("the store is away: %v", away) })
+			r.Watch(func(awayErr error) { t.Errorf("the store is away: %v", awayErr) })
 			acquire(t, r)
 			jobs := []*job.Job{newJob(1), newJob(2), newJob(3)}
 			add(t, r, jobs...)

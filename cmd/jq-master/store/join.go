@@ -32,7 +32,7 @@ func joinOps(round []*op) [][]*op {
 }
 
 // scriptArgs returns the command that runs a script for some transitions.
-func (r *Redis) scriptArgs(ops []*op, lease string, acked uint64) []any {
+func (r *Redis) scriptArgs(ops []*op, lease string, ackedSeq uint64) []any {
 	t := ops[0].transition
 	keys, args := 2+t.sharedKeys, 0
 	for _, o := range ops {
@@ -47,7 +47,7 @@ func (r *Redis) scriptArgs(ops []*op, lease string, acked uint64) []any {
 			}
 		}
 	}
-	words = append(words, lease, acked)
+	words = append(words, lease, ackedSeq)
 	for i, o := range ops {
 		if i == 0 {
 			words = append(words, o.args...)

@@ -27,7 +27,7 @@ func TestTransitionsShareScriptCalls(t *testing.T) {
 	stored := func([]job.ID, bool, error) {}
 	for _, c := range []struct {
 		name string
-		ask  func(Store)
+		call func(Store)
 		want string
 	}{
 		{"nothing", func(Store) {}, ""},
@@ -60,7 +60,7 @@ func TestTransitionsShareScriptCalls(t *testing.T) {
 		}, fmt.Sprintf("%d move, %[1]d move, 1 enqueue, 1 enqueue", maxJobsPerCall)},
 	} {
 		var got []string
-		for _, run := range joinOps(queuedBy(&Redis{keys: keysOf("test")}, c.ask)) {
+		for _, run := range joinOps(queuedBy(&Redis{keys: keysOf("test")}, c.call)) {
 			got = append(got, fmt.Sprint(len(run), " ", run[0].name))
 		}
 		if text := strings.Join(got, ", "); text != c.want {
@@ -77,9 +77,9 @@ func TestJoinedTransitionsFailAlone(t *testing.T) {
 	acquire(t, r)
 	jobs := []*job.Job{newJob(1), newJob(2), newJob(3)}
 	add(t, r, jobs...)
-	bad := r.keys.job(jobs[1].ID)
-	shared.Do(t, "DEL", bad)
-	shared.Do(t, "SET", bad, "x")
+	badKey := r.keys.job(jobs[1].ID)
+	shared.Do(t, "DEL", badKey)
+	shared.Do(t, "SET", badKey, "x")
 	batches := [][]*job.Job{{newJob(4)}, {newJob(5), newJob(6)}, {newJob(7)}}
 	want := map[job.ID]*job.Job{}
 	var runs []*job.Job
@@ -121,9 +121,9 @@ func TestJoinedTransitionsFailAlone(t *testing.T) {
 	}
 	round(batches)
 	moved := moveTo(t, r, batches[1][0], started(batches[1][0]), 0, 0) // a repeat of the batch must not undo this
-	again := [][]*job.Job{{newJob(8)}, batches[1], {newJob(9)}}
-	round(again)
-	for _, batch := range append(batches, again...) {
+	retriedBatches := [][]*job.Job{{newJob(8)}, batches[1], {newJob(9)}}
+	round(retriedBatches)
+	for _, batch := range append(batches, retriedBatches...) {
 		for _, j := range batch {
 			want[j.ID] = j
 		}
@@ -175,8 +175,8 @@ func TestForgetBatch(t *testing.T) {
 	shared.Do(t, "RENAME", r.keys.results, r.keys.results+"-away")
 	shared.Do(t, "SET", r.keys.results, "x")
 	ids := []job.ID{j.ID}
-	for _, ask := range []func(func(error)){func(f func(error)) { r.Fetch(ids, f) }, func(f func(error)) { r.Forget(ids, f) }} {
-		if err := await(t, ask); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+	for _, call := range []func(func(error)){func(f func(error)) { r.Fetch(ids, f) }, func(f func(error)) { r.Forget(ids, f) }} {
+		if err := await(t, call); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("it has left the results: %v", err)
 		}
 	}

@@ -64,7 +64,7 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 		first = yieldTime.Milliseconds()
 	}
 	for range 2 {
-		asked := boot.Since()
+		requestTime := boot.Since()
 		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch, r.keys.standbys, r.keys.clock}
 		answer, err := takeScript.Run(ctx, r.client, names,
 			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.holder.String(), dead, first).Slice()
@@ -81,7 +81,7 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 		case 2:
 			return nil, errors.New("this master cannot reach its broker, and gives way to one that can")
 		case 1:
-			t := &term{acked: uint64(n), lost: make(chan struct{}), stop: make(chan struct{}), writerDone: make(chan struct{})}
+			t := &term{ackedSeq: uint64(n), lost: make(chan struct{}), stop: make(chan struct{}), writerDone: make(chan struct{})}
 			var name string
 			var end int64
 			if _, err := fmt.Sscanf(lease, "%s %s %d %d", &t.epoch, &name, &t.fence, &end); err != nil || name != r.name {
@@ -91,16 +91,16 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 			for _, key := range answer[3:] {
 				r.noteUnreadable(fmt.Sprint(key), errors.New("it has the wrong type, and was renamed to this"))
 			}
-			t.expiresAt.Store(int64(asked + leaseTerm))
-			r.setClock(time.Duration(end)*time.Millisecond-leaseTerm, 0, (asked+boot.Since())/2, false)
+			t.expiresAt.Store(int64(requestTime + leaseTerm))
+			r.setClock(time.Duration(end)*time.Millisecond-leaseTerm, 0, (requestTime+boot.Since())/2, false)
 			r.clockKnown = true
 			return t, nil
 		}
 		if len(answer) != 4 {
 			return nil, fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 		}
-		ahead, known := answer[3].(int64)
-		r.setClock(time.Duration(n)*time.Millisecond, time.Duration(ahead)*time.Millisecond, (asked+boot.Since())/2, known)
+		lead, known := answer[3].(int64)
+		r.setClock(time.Duration(n)*time.Millisecond, time.Duration(lead)*time.Millisecond, (requestTime+boot.Since())/2, known)
 		h, ok := holderOf(lease)
 		if !ok { // a later version may have written it, so wait until it expires
 			return nil, fmt.Errorf("the lease is %q, which this version of jq-master does not write", lease)
@@ -117,12 +117,12 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 // standby: if the clock of Redis is set forward, keys and results must not end at a takeover.
 // Therefore the clock of a standby is set again when it is known by how much that of the active
 // master is ahead of Redis, and is that clock if it is behind.
-func (r *Redis) setClock(storeTime, ahead, uptime time.Duration, known bool) {
+func (r *Redis) setClock(storeTime, lead, uptime time.Duration, known bool) {
 	if r.clockKnown || r.clockSet && !known {
 		r.clock.follow(storeTime, uptime)
 		return
 	}
-	r.clock.start(storeTime+min(ahead, 0), uptime)
+	r.clock.start(storeTime+min(lead, 0), uptime)
 	r.clockSet, r.clockKnown = true, known
 }
 
@@ -148,17 +148,17 @@ func (r *Redis) current() *term {
 // holdLease renews the lease and sets its fencing number. The lease then lasts for length; a length
 // of 0 gives the lease back.
 func (r *Redis) holdLease(ctx context.Context, t *term, fence uint64, length time.Duration) error {
-	asked := boot.Since()
-	now := r.clock.at(asked)
+	requestTime := boot.Since()
+	now := r.clock.at(requestTime)
 	answer, err := holdScript.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys, r.keys.clock},
-		t.epoch+" "+r.name+" ", t.acked, fence, length.Milliseconds(), now, now+KeyTTL.Milliseconds()).Int64Slice()
+		t.epoch+" "+r.name+" ", t.ackedSeq, fence, length.Milliseconds(), now, now+KeyTTL.Milliseconds()).Int64Slice()
 	if err == nil && len(answer) != 2 {
 		err = fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 	}
 	if err == nil {
 		t.standbyWaits.Store(answer[0] > 0)
-		t.expiresAt.Store(int64(asked + length))
-		r.clock.follow(time.Duration(answer[1])*time.Millisecond, (asked+boot.Since())/2)
+		t.expiresAt.Store(int64(requestTime + length))
+		r.clock.follow(time.Duration(answer[1])*time.Millisecond, (requestTime+boot.Since())/2)
 	}
 	return err
 }

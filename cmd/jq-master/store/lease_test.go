@@ -188,9 +188,9 @@ func TestFormerLeaseHolderCannotWrite(t *testing.T) {
 	acquire(t, third)
 	awaitLost(t, second, ErrFenced)
 	// A fenced master may come back once the lease is free.
-	again := standby(t, first)
+	secondStore := standby(t, first)
 	third.Resign(context.Background())
-	again.acquired(t)
+	secondStore.acquired(t)
 	checkJobs(t, first, j)
 }
 
@@ -199,9 +199,9 @@ func TestFormerLeaseHolderCannotWrite(t *testing.T) {
 func TestFencedMeanwhile(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		t.Run(fmt.Sprintf("written %t", written), func(t *testing.T) {
-			behind := open(t, shared)
+			otherStore := open(t, shared)
 			gate := redistest.NewGate(t, shared.Addr())
-			r := reopen(t, gate.URL(), behind.opt.Namespace)
+			r := reopen(t, gate.URL(), otherStore.opt.Namespace)
 			acquire(t, r)
 			taken := lease(t, r)
 			hook := func(name string) {

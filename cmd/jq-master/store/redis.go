@@ -63,7 +63,7 @@ type term struct {
 	expiresAt    atomic.Int64  // the end of the lease, by boot.Since
 	standbyWaits atomic.Bool   // whether a standby that could serve was waiting at the last renewal
 	fence        uint64        // owned by the writer
-	acked        uint64        // the highest seq that Redis has acknowledged; owned by the writer
+	ackedSeq     uint64        // the highest seq that Redis has acknowledged; owned by the writer
 	undos        []*op         // transitions that remove enqueueings whose outcome is unknown; owned by the writer
 	lost         chan struct{} // closed when err is set
 	err          error

@@ -113,7 +113,7 @@ type Store interface {
 	// Watch sets a function that is called with the reason whenever the store goes away, and with
 	// nil when it is back. The store is away from the first failed write on. It is back when a
 	// write has succeeded and everything that had to be undone has been undone.
-	Watch(changed func(away error))
+	Watch(changed func(awayErr error))
 	// HoldsLease reports whether this master certainly still has the lease: less than the length of a
 	// lease has passed since the last successful renewal was sent.
 	HoldsLease() bool

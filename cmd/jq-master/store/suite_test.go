@@ -77,10 +77,10 @@ func onBothStores(t *testing.T, test func(*testing.T, Store)) {
 }
 
 // await waits for the answer to a transition.
-func await[T any](t *testing.T, ask func(func(T))) T {
+func await[T any](t *testing.T, call func(func(T))) T {
 	t.Helper()
 	answer := make(chan T, 1)
-	ask(func(v T) { answer <- v })
+	call(func(v T) { answer <- v })
 	select {
 	case v := <-answer:
 		return v
@@ -91,9 +91,9 @@ func await[T any](t *testing.T, ask func(func(T))) T {
 }
 
 // mustCall waits for a transition that must succeed.
-func mustCall(t *testing.T, ask func(func(error))) {
+func mustCall(t *testing.T, call func(func(error))) {
 	t.Helper()
-	if err := await(t, ask); err != nil {
+	if err := await(t, call); err != nil {
 		t.Fatal(err)
 	}
 }

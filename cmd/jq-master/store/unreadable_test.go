@@ -29,7 +29,7 @@ func TestUnreadableRecordIsIgnored(t *testing.T) {
 			shared.Do(t, args...)
 		}
 	}
-	both := func(checks ...func(*testing.T, place)) func(*testing.T, place) {
+	allChecks := func(checks ...func(*testing.T, place)) func(*testing.T, place) {
 		return func(t *testing.T, p place) {
 			for _, f := range checks {
 				f(t, p)
@@ -50,7 +50,7 @@ func TestUnreadableRecordIsIgnored(t *testing.T) {
 	idem := key(func(k keys) string { return k.idempotency("k") })
 	id := func(p place) string { return p.id }
 	for name, wreck := range map[string]func(*testing.T, place){
-		"a job that is a string":          both(do("DEL", queue), do("SET", queue, "x")),
+		"a job that is a string":          allChecks(do("DEL", queue), do("SET", queue, "x")),
 		"a job without a hash":            do("DEL", queue),
 		"a job without a name":            do("HDEL", queue, "name"),
 		"a job without an argument":       do("HDEL", queue, "argument"),
@@ -65,22 +65,22 @@ func TestUnreadableRecordIsIgnored(t *testing.T) {
 		"a worker's id that is none":      do("HSET", queue, "worker", "me"),
 		"a seq of another":                do("HSET", queue, "seq", "7777"),
 		"a live id that is none":          do("ZADD", live, "1", "x"),
-		"live is a string":                both(do("DEL", live), do("SET", live, "x")),
-		"ended is a list":                 both(do("DEL", endedKey), do("RPUSH", endedKey, "x")),
-		"results is a string":             both(do("DEL", results), do("SET", results, "x")),
-		"an ended job that is a list":     both(do("DEL", done), do("RPUSH", done, "x")),
+		"live is a string":                allChecks(do("DEL", live), do("SET", live, "x")),
+		"ended is a list":                 allChecks(do("DEL", endedKey), do("RPUSH", endedKey, "x")),
+		"results is a string":             allChecks(do("DEL", results), do("SET", results, "x")),
+		"an ended job that is a list":     allChecks(do("DEL", done), do("RPUSH", done, "x")),
 		"a result cut short":              do("HSET", done, "result", "\xc4\x09"),
 		"an ended id without a hash":      do("DEL", done),
 		"a worker that is not JSON":       do("HSET", workers, "w", "{"),
 		"a worker of another id":          do("HSET", workers, id, "{}"),
-		"workers is a string":             both(do("DEL", workers), do("SET", workers, "x")),
+		"workers is a string":             allChecks(do("DEL", workers), do("SET", workers, "x")),
 		"a constraint that is not JSON":   do("HSET", constraints, "c", "\xff"),
 		"a constraint without a match":    do("HSET", constraints, "c", `{"id":"c","enabled":true}`),
-		"constraints is a list":           both(do("DEL", constraints), do("RPUSH", constraints, "x")),
+		"constraints is a list":           allChecks(do("DEL", constraints), do("RPUSH", constraints, "x")),
 		"seq is not a number":             do("SET", seq, "many"),
-		"seq is a list":                   both(do("DEL", seq), do("RPUSH", seq, "x")),
-		"epoch is a list":                 both(do("DEL", epoch), do("RPUSH", epoch, "x")),
-		"the lease is a list":             both(do("DEL", leaseKey), do("RPUSH", leaseKey, "x")),
+		"seq is a list":                   allChecks(do("DEL", seq), do("RPUSH", seq, "x")),
+		"epoch is a list":                 allChecks(do("DEL", epoch), do("RPUSH", epoch, "x")),
+		"the lease is a list":             allChecks(do("DEL", leaseKey), do("RPUSH", leaseKey, "x")),
 		"the lease is garbage":            do("SET", leaseKey, "mine"),
 		"the lease never ends":            do("SET", leaseKey, "a b 1 99999999999999 x"),
 		"a key that stands for nothing":   do("SET", idem, "x"),

@@ -33,8 +33,8 @@ func (r *Redis) write(t *term) {
 		select {
 		case <-t.stop:
 			for round := r.nextRound(); len(round) > 0; round = r.nextRound() {
-				if again, err := r.send(t, round); err != nil {
-					r.abandon(t, again, ErrClosed)
+				if unsentOps, err := r.send(t, round); err != nil {
+					r.abandon(t, unsentOps, ErrClosed)
 					return
 				}
 			}
@@ -207,7 +207,7 @@ func (r *Redis) load(ctx context.Context) error {
 
 // send makes one round trip and delivers the answers. It returns the transitions that must be sent
 // again, in order, and the reason.
-func (r *Redis) send(t *term, round []*op) (again []*op, reason error) {
+func (r *Redis) send(t *term, round []*op) (unsentOps []*op, reason error) {
 	if len(round) == 0 {
 		return nil, nil
 	}
@@ -217,12 +217,12 @@ func (r *Redis) send(t *term, round []*op) (again []*op, reason error) {
 	runs := joinOps(round)
 	answers := make([]*redis.Cmd, len(runs))
 	for i, ops := range runs {
-		answers[i] = pipe.Do(ctx, r.scriptArgs(ops, lease, t.acked)...)
+		answers[i] = pipe.Do(ctx, r.scriptArgs(ops, lease, t.ackedSeq)...)
 	}
 	failpoint.Reach("before " + round[0].name)
-	began := time.Now()
+	start := time.Now()
 	roundTrip(ctx, pipe)
-	r.metrics.roundTime.Observe(time.Since(began).Seconds())
+	r.metrics.roundTime.Observe(time.Since(start).Seconds())
 	r.metrics.roundSize.Observe(float64(len(round)))
 	failpoint.Reach("after " + round[0].name)
 	for i, ops := range runs {
@@ -248,16 +248,16 @@ func (r *Redis) send(t *term, round []*op) (again []*op, reason error) {
 			case kindFull:
 				o.done(nil, fmt.Errorf("%w: %w", ErrFull, err))
 			case kindAway:
-				again = append(again, o)
+				unsentOps = append(unsentOps, o)
 				if reason == nil {
 					reason = err
 				}
 			default:
-				again, reason = append(again, o), err // the term ends anyway
+				unsentOps, reason = append(unsentOps, o), err // the term ends anyway
 			}
 		}
 	}
-	return again, reason
+	return unsentOps, reason
 }
 
 // errUnexpectedAnswer is the error for an answer that no script gives. As when no answer arrives, it
@@ -273,10 +273,10 @@ func (t *term) read(answer any, mayBeKey bool) (any, map[int64]error, error) {
 	}
 	switch a := answer.(type) {
 	case int64:
-		if a < 0 || uint64(a) < t.acked {
+		if a < 0 || uint64(a) < t.ackedSeq {
 			break
 		}
-		t.acked = uint64(a)
+		t.ackedSeq = uint64(a)
 		return answer, refusals, nil
 	case string:
 		if mayBeKey && isKeyValue(a) {

@@ -210,8 +210,8 @@ func jobAction(action func(*fieldReader) master.Action, fields ...string) handle
 }
 
 // constantAction returns a function that returns the action act, whatever the form.
-func constantAction(act master.Action) func(*fieldReader) master.Action {
-	return func(*fieldReader) master.Action { return act }
+func constantAction(value master.Action) func(*fieldReader) master.Action {
+	return func(*fieldReader) master.Action { return value }
 }
 
 // prioritize returns the action that gives jobs the priority in the form.

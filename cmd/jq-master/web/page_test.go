@@ -10,7 +10,7 @@ import (
 
 // TestPageMetrics: the metrics count requests for files of the page by status.
 func TestPageMetrics(t *testing.T) {
-	ask := func(tag string) (status int, got string) {
+	getTag := func(tag string) (status int, got string) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/style.css", nil)
 		r.Header.Set("If-None-Match", tag)
@@ -21,11 +21,11 @@ func TestPageMetrics(t *testing.T) {
 		}
 		return status, w.Header().Get("ETag")
 	}
-	status, tag := ask("")
+	status, tag := getTag("")
 	if status != http.StatusOK || tag == "" {
 		t.Errorf("%d, tag %s", status, tag)
 	}
-	if status, _ = ask(tag); status != http.StatusNotModified {
+	if status, _ = getTag(tag); status != http.StatusNotModified {
 		t.Errorf("again: %d", status)
 	}
 }

@@ -195,11 +195,11 @@ func readyz(x *exchange) (int, error) {
 type handler func(x *exchange) (status int, err error)
 
 // answer asks the master, unless the request has a fault, and makes what show returns the reply.
-func answer[T any](x *exchange, ask func() (T, error), show func(T) object) (int, error) {
+func answer[T any](x *exchange, call func() (T, error), show func(T) object) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	v, err := ask()
+	v, err := call()
 	if err != nil {
 		return 0, err
 	}

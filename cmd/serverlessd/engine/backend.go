@@ -236,7 +236,7 @@ func (b *backend) currentSysid() string {
 
 // reserve reserves the daemon's sysid in the store.
 func (b *backend) reserve() bool {
-	began := time.Now()
+	start := time.Now()
 	sysid := b.engine.ids.Sysid()
 	err := b.noteCall("reserve a sysid", b.store.Reserve(b.engine.ctx, sysid, b.engine.cfg.LockTTL))
 	switch {
@@ -247,7 +247,7 @@ func (b *backend) reserve() bool {
 		return false
 	}
 	b.mu.Lock()
-	b.sysid, b.renewedAt = sysid, began
+	b.sysid, b.renewedAt = sysid, start
 	b.mu.Unlock()
 	b.engine.setGuardDeadline()
 	b.log.Info().Str("sysid", sysid).Msg("taking jobs")
@@ -346,9 +346,9 @@ func (b *backend) renew() bool {
 	}
 	ctx, cancel := context.WithTimeout(b.engine.ctx, min(b.engine.cfg.LockTTL/3, left))
 	defer cancel()
-	began := time.Now()
+	start := time.Now()
 	lost, err := b.store.Renew(ctx, sysid, b.engine.cfg.LockTTL, runs)
-	b.engine.metrics.observeCall("renew", began)
+	b.engine.metrics.observeCall("renew", start)
 	if errors.Is(err, store.ErrUnknown) {
 		b.noteCall(actionRenew, nil)
 		b.loseSysid(sysid)
@@ -358,7 +358,7 @@ func (b *backend) renew() bool {
 		return false
 	}
 	b.mu.Lock()
-	b.renewedAt = began
+	b.renewedAt = start
 	taken := 0
 	for _, l := range lost {
 		// A run that has ended meanwhile has no lock any more.

@@ -60,7 +60,7 @@ func awaitClosed(t *testing.T, name string, c <-chan struct{}) {
 type gatedStore struct {
 	store.Store
 	counting, taking testGate
-	away             atomic.Bool  // every call fails
+	isAway           atomic.Bool  // every call fails
 	failLeave        atomic.Int32 // how many of the next calls of Leave fail
 	leaves           atomic.Int32
 	takeCalls        atomic.Int32 // jobs
@@ -115,7 +115,7 @@ func (g *gatedStore) Leave(ctx context.Context, sysid string) error {
 }
 
 func (g *gatedStore) awayError() error {
-	if g.away.Load() {
+	if g.isAway.Load() {
 		return store.ErrAway
 	}
 	return nil
@@ -294,10 +294,10 @@ func TestTakenDuringShutdown(t *testing.T) {
 	}
 	close(s.taking.open)
 	awaitClosed(t, "it has stopped", done)
-	again := sqlite(t, path)
-	defer again.Close()
+	secondStore := sqlite(t, path)
+	defer secondStore.Close()
 	for _, id := range ids {
-		if rec, err := again.Job(t.Context(), id); err != nil || rec.State != job.Waiting || rec.Tries != 0 || rec.Code != "" {
+		if rec, err := secondStore.Job(t.Context(), id); err != nil || rec.State != job.Waiting || rec.Tries != 0 || rec.Code != "" {
 			t.Errorf("%+v, %v", rec, err)
 		}
 	}
@@ -400,9 +400,9 @@ func TestLastRun(t *testing.T) {
 	})
 	look(e)
 	e.Shutdown(context.Background())
-	again := startEngine(t, t.TempDir(), sqlite(t, path))
-	defer again.Shutdown(context.Background())
-	look(again)
+	secondEngine := startEngine(t, t.TempDir(), sqlite(t, path))
+	defer secondEngine.Shutdown(context.Background())
+	look(secondEngine)
 }
 
 // TestStatusThatCountsAs500: a run whose status is none of those that handlers may give says so.
@@ -434,10 +434,10 @@ func TestDamagedNodeName(t *testing.T) {
 	})
 	awaitState(t, e, add(t, e, "a-x", "1")[0], job.Succeeded)
 	e.Shutdown(context.Background())
-	again := startEngine(t, dir, sqlite(t, path))
-	defer again.Shutdown(context.Background())
-	if e.nodeName == "" || again.nodeName != e.nodeName {
-		t.Errorf("the name was %q, and is %q", e.nodeName, again.nodeName)
+	secondEngine := startEngine(t, dir, sqlite(t, path))
+	defer secondEngine.Shutdown(context.Background())
+	if e.nodeName == "" || secondEngine.nodeName != e.nodeName {
+		t.Errorf("the name was %q, and is %q", e.nodeName, secondEngine.nodeName)
 	}
 }
 

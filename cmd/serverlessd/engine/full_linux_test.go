@@ -70,12 +70,12 @@ func TestFullDisk(t *testing.T) {
 		{"two stores", 2, []string{"sysids", "node"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, away := smallDisk(t, 2<<20), t.TempDir()
+			dir, otherDir := smallDisk(t, 2<<20), t.TempDir()
 			open := func(there bool) *Engine {
 				var stores []*gatedStore
 				for i := range c.stores {
-					s := sqlite(t, filepath.Join(away, fmt.Sprint(i)))
-					s.away.Store(!there)
+					s := sqlite(t, filepath.Join(otherDir, fmt.Sprint(i)))
+					s.isAway.Store(!there)
 					stores = append(stores, s)
 				}
 				return startEngine(t, dir, stores...)

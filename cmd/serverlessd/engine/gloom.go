@@ -38,7 +38,7 @@ const (
 // typeWorkers holds what the engine knows about the Gloom workers of a jobtype.
 type typeWorkers struct {
 	capacity   int           // how many jobs they take at a time
-	busy       int           // how many are at the broker
+	busyCount  int           // how many are at the broker
 	probes     int           // how many of those at the broker are probes
 	nextProbes int           // how many probes to send next
 	probeTime  time.Duration // deadline of the next probes
@@ -81,9 +81,9 @@ func (e *Engine) workerRoom(jobtype string) int {
 	case known:
 		return idle
 	case isResting || workers.probes > 0:
-		return max(0, workers.capacity-workers.busy)
+		return max(0, workers.capacity-workers.busyCount)
 	}
-	return max(0, workers.capacity-workers.busy) + workers.nextProbes
+	return max(0, workers.capacity-workers.busyCount) + workers.nextProbes
 }
 
 // newBrokerJob records that a job goes to the broker.
@@ -92,10 +92,10 @@ func (e *Engine) newBrokerJob(jobtype string) *brokerJob {
 	defer e.mu.Unlock()
 	atBroker := &brokerJob{engine: e, jobtype: jobtype, deadline: firstProbeTime}
 	c := e.workersOf(jobtype)
-	c.busy++
+	c.busyCount++
 	switch {
 	case e.link.EmbeddedBroker() != nil:
-	case c.busy <= c.capacity:
+	case c.busyCount <= c.capacity:
 		atBroker.deadline = jobDeadline
 	default:
 		if e.probeCount < max(1, e.cfg.Concurrency/8) { // only few probes may wait long, because they hold slots that other jobs need
@@ -145,11 +145,11 @@ func (j *brokerJob) recordGone(reason error) {
 	defer e.mu.Unlock()
 	c := e.workersOf(j.jobtype)
 	j.settled = true
-	c.busy--
+	c.busyCount--
 	switch {
 	case reason == nil && j.isProbe:
 		j.recordProbeTaken()
-	case reason == nil && 2*c.busy <= c.capacity: // there is room for more before the whole batch has ended
+	case reason == nil && 2*c.busyCount <= c.capacity: // there is room for more before the whole batch has ended
 		e.wakePick()
 	case reason == nil, e.link.EmbeddedBroker() != nil && errors.Is(reason, gloom.ErrExpired): // another job got the idle worker
 	case !j.isProbe && c.capacity > 1: // a worker seems to have left
@@ -253,8 +253,8 @@ func (bt *batch) askWorker(r *run, atBroker *brokerJob) (*queuedEnding, error) {
 	timeout := cmp.Or(time.Duration(bt.handler.Options.Timeout), bt.engine.cfg.JobTimeout)
 	ctx, cancel := context.WithTimeout(bt.ctx, connWait)
 	defer cancel()
-	began := time.Now()
-	bt.engine.logStart(r, began) // recorded before a worker can have any effect
+	start := time.Now()
+	bt.engine.logStart(r, start) // recorded before a worker can have any effect
 	p, err := bt.engine.submitter.Current().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: bt.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{bt.client, bt.jobtype()}, Retries: gloom.NoRetries, Expires: atBroker.deadline, Timeout: timeout,
@@ -278,7 +278,7 @@ func (bt *batch) askWorker(r *run, atBroker *brokerJob) (*queuedEnding, error) {
 		bt.engine.awaitRun(r.ID, bt.jobtype(), bt.handler)
 	}
 	o := runner.GloomOutcome(res.Body, err)
-	o.Wall = time.Since(began)
+	o.Wall = time.Since(start)
 	return bt.engine.endingOf(r, &o), nil
 }
 

@@ -105,13 +105,13 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	const jobs = 40
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.Concurrency = slots }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
-	begins, ends := make(chan struct{}, jobs), make(chan struct{})
+	runBegins, runEnds := make(chan struct{}, jobs), make(chan struct{})
 	var now, highest atomic.Int32
 	addGloomHandler(t, e, "a-x", job.Options{Concurrency: limit}, func(context.Context, *gloom.Job) (any, error) {
 		for n, h := now.Add(1), highest.Load(); n > h && !highest.CompareAndSwap(h, n); h = highest.Load() {
 		}
-		begins <- struct{}{}
-		<-ends
+		runBegins <- struct{}{}
+		<-runEnds
 		now.Add(-1)
 		return nil, nil
 	})
@@ -122,9 +122,9 @@ func concurrencyOfWorkers(t *testing.T, limit, slots int) {
 	}
 	e.Start()
 	for range limit { // as many jobs as the limit allows run at the same time
-		awaitClosed(t, "one begins", begins)
+		awaitClosed(t, "one begins", runBegins)
 	}
-	close(ends)
+	close(runEnds)
 	for _, id := range ids {
 		awaitState(t, e, id, job.Succeeded)
 	}
@@ -139,17 +139,17 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 	dir := t.TempDir()
 	e := startEngine(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
-	begins, ends := make(chan struct{}, 1), make(chan struct{})
+	runBegins, runEnds := make(chan struct{}, 1), make(chan struct{})
 	addGloomHandler(t, e, "a-x", job.Options{}, func(context.Context, *gloom.Job) (any, error) {
-		begins <- struct{}{}
-		<-ends
+		runBegins <- struct{}{}
+		<-runEnds
 		return nil, nil
 	})
 	id := add(t, e, "a-x", "1")[0]
-	awaitClosed(t, "it begins", begins)
+	awaitClosed(t, "it begins", runBegins)
 	e.events.flush()
 	text, err := os.ReadFile(filepath.Join(dir, "events.log"))
-	close(ends)
+	close(runEnds)
 	if err != nil || !strings.Contains(string(text), `"event":"started","id":"`+id.String()) {
 		t.Errorf("%s, %v", text, err)
 	}
@@ -273,16 +273,16 @@ func TestDamagedRunOfAnEarlierDaemon(t *testing.T) {
 		}, sqlite(t, jobs))
 	}
 	e := start()
-	began, release := make(chan bool, 1), make(chan bool)
+	runBegan, release := make(chan bool, 1), make(chan bool)
 	defer close(release)
 	addGloomHandler(t, e, "a-x", job.Options{Concurrency: 1}, func(context.Context, *gloom.Job) (any, error) {
-		began <- true
+		runBegan <- true
 		<-release
 		return nil, nil
 	})
 	addGloomHandler(t, e, "a-y", job.Options{}, echoHandler)
 	add(t, e, "a-x", "1")
-	<-began
+	<-runBegan
 	e.close() // frees nothing, like a kill
 	db, err := sql.Open("sqlite", jobs)
 	if err != nil {
@@ -342,12 +342,12 @@ func TestDistantWorkers(t *testing.T) {
 		seen.Delete(j.ID)
 		return nil, nil
 	})
-	began := time.Now()
+	start := time.Now()
 	for _, id := range add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...) {
 		awaitState(t, e, id, job.Succeeded)
 	}
 	// One at a time, with a pause of 50 ms before each, they would take 7 s.
-	if elapsed := time.Since(began); elapsed > 5*time.Second {
+	if elapsed := time.Since(start); elapsed > 5*time.Second {
 		t.Errorf("%d jobs took %v, in %d tries", jobs, elapsed, tries.Load())
 	}
 }
@@ -357,14 +357,14 @@ func TestDistantWorkers(t *testing.T) {
 func TestLongJobs(t *testing.T) {
 	const workers = 10
 	e, _ := startShared(t, func(c *Config) { c.Concurrency = 20 })
-	ends := make(chan struct{})
+	runEnds := make(chan struct{})
 	var running atomic.Int32
 	addGloomHandler(t, e, "a-x", job.Options{}, func(_ context.Context, j *gloom.Job) (any, error) {
 		running.Add(1)
 		if string(j.Body) == "2" {
 			return nil, nil
 		}
-		<-ends
+		<-runEnds
 		return nil, nil
 	})
 	add(t, e, "a-x", slices.Repeat([]string{"1"}, workers-1)...)
@@ -376,7 +376,7 @@ func TestLongJobs(t *testing.T) {
 	})
 	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
 	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
-	close(ends)
+	close(runEnds)
 }
 
 // TestNoIdleWorker: jobs of many types without workers hold few of the slots that others need.

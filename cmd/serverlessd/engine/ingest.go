@@ -27,11 +27,11 @@ const (
 // transaction each: the syncs of the transactions would delay the syncs of the journal. After many
 // lines it waits longer, unless a request waits for the store. It reports whether the engine still
 // runs.
-func (b *backend) pauseBetweenPieces(began time.Time, lines int) bool {
-	if !b.engine.sleep(time.Until(began.Add(minPace))) {
+func (b *backend) pauseBetweenPieces(start time.Time, lines int) bool {
+	if !b.engine.sleep(time.Until(start.Add(minPace))) {
 		return false
 	}
-	timer := time.NewTimer(time.Until(began.Add(min(time.Duration(lines)*time.Millisecond, maxPace))))
+	timer := time.NewTimer(time.Until(start.Add(min(time.Duration(lines)*time.Millisecond, maxPace))))
 	defer timer.Stop()
 	select {
 	case <-b.engine.ctx.Done():
@@ -95,9 +95,9 @@ func (b *backend) ingest() {
 			continue
 		}
 		b.setFailure("read the journal", err)
-		began := time.Now()
+		start := time.Now()
 		if err == nil && b.ingestPiece(r) {
-			if !b.pauseBetweenPieces(began, len(r.Read())) {
+			if !b.pauseBetweenPieces(start, len(r.Read())) {
 				return
 			}
 		} else if !e.sleep(ingestRetry) {
@@ -113,7 +113,7 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 		r.Cancel()
 		return false
 	}
-	began := time.Now()
+	start := time.Now()
 	before, err := ingest(e.ctx, b.store, r)
 	if b.noteCall("bring jobs from the journal to the store", err) != nil {
 		r.Cancel()
@@ -124,11 +124,11 @@ func (b *backend) ingestPiece(r *journal.Reservation) bool {
 	if err != nil {
 		return false
 	}
-	added := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
-	e.metrics.ingestedJobs.Add(float64(len(added)))
-	e.metrics.observeCall("ingest", began)
-	for i := range added {
-		e.events.logAdded(added[i].ID, added[i].Jobtype)
+	newEntries := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
+	e.metrics.ingestedJobs.Add(float64(len(newEntries)))
+	e.metrics.observeCall("ingest", start)
+	for i := range newEntries {
+		e.events.logAdded(newEntries[i].ID, newEntries[i].Jobtype)
 	}
 	b.wakePick()
 	return true

@@ -76,12 +76,12 @@ func TestRefusedLines(t *testing.T) {
 // when it is back.
 type flakyStore struct {
 	refusingStore
-	asked atomic.Int32
+	callCount atomic.Int32
 }
 
 func (s *flakyStore) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
-	if n := s.asked.Load(); n > 0 {
-		s.asked.Store(2)
+	if n := s.callCount.Load(); n > 0 {
+		s.callCount.Store(2)
 		if n == 1 {
 			s.accepting.Store(true)
 			return 0, store.ErrAway
@@ -90,7 +90,7 @@ func (s *flakyStore) Ingest(ctx context.Context, piece journal.Range, jobs []jou
 	before, err := s.refusingStore.Ingest(ctx, piece, jobs, host)
 	var refused *store.RefusedError
 	if errors.As(err, &refused) {
-		s.asked.Store(1)
+		s.callCount.Store(1)
 	}
 	return before, err
 }
@@ -99,15 +99,15 @@ func (s *flakyStore) Ingest(ctx context.Context, piece journal.Range, jobs []jou
 // rest of its piece was not written and the store would accept the line by now.
 func TestSetAsideFile(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	away := &flakyStore{refusingStore: refusingStore{s.Store, new(atomic.Bool)}}
-	s.Store = away
+	flaky := &flakyStore{refusingStore: refusingStore{s.Store, new(atomic.Bool)}}
+	s.Store = flaky
 	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	ids := add(t, e, "a-x", "1", "more than ten bytes", "3")
 	for _, id := range ids {
 		waitUntil(t, "it has left the journal", func() error { return e.journal.AwaitStored(t.Context(), id) })
 	}
-	if away.asked.Load() != 2 {
+	if flaky.callCount.Load() != 2 {
 		t.Fatal("the store was not away")
 	}
 	types, err := e.State(t.Context(), "a")

@@ -127,10 +127,10 @@ func TestLockOrders(t *testing.T) {
 // TestClockIsSet: if a store's clock is set forward by more than the time of a lock,
 // daemons that are alive lose nothing.
 func TestClockIsSet(t *testing.T) {
-	var ahead atomic.Int64
+	var clockShift atomic.Int64
 	e := withStores(t, 0)
 	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, Options: runner.Options{RetryFor: time.Hour}, KeepDone: time.Hour, KeepUnrun: time.Hour}
-	b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil))
+	b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(clockShift.Load())) }, nil))
 	defer b.store.Close()
 	e.backends = append(e.backends, b)
 	if !b.reserve() {
@@ -145,7 +145,7 @@ func TestClockIsSet(t *testing.T) {
 		t.Fatal(taken, err)
 	}
 	b.sweepOnce()
-	ahead.Add(int64(2 * e.cfg.LockTTL))
+	clockShift.Add(int64(2 * e.cfg.LockTTL))
 	b.sweepOnce()
 	if rec, err := b.store.Job(t.Context(), id); err != nil || rec.State != job.Running || rec.Lock != sysid {
 		t.Errorf("the job: %+v, %v", rec, err)
@@ -186,7 +186,7 @@ func TestStoreOutage(t *testing.T) {
 	addBlockingHandler(t, e, "a-x", file)
 	first := add(t, e, "a-x", "1")[0]
 	awaitState(t, e, first, job.Running)
-	s.away.Store(true)
+	s.isAway.Store(true)
 	waitUntil(t, "it is noticed", func() error {
 		if e.Health() == nil {
 			return errors.New("all is well")
@@ -209,7 +209,7 @@ func TestStoreOutage(t *testing.T) {
 		}
 		return nil
 	})
-	s.away.Store(false)
+	s.isAway.Store(false)
 	for _, id := range []job.ID{first, second} {
 		if rec := awaitState(t, e, id, job.Succeeded); rec.Tries != 1 {
 			t.Errorf("%+v", rec)
@@ -280,7 +280,7 @@ func TestOneStoreAway(t *testing.T) {
 		}
 		return nil
 	})
-	unreachable.away.Store(true)
+	unreachable.isAway.Store(true)
 	waitUntil(t, "it is noticed", func() error {
 		if err := e.Degraded(); err == nil || !strings.Contains(err.Error(), unreachable.Name()) {
 			return fmt.Errorf("degraded: %v", err)
@@ -299,7 +299,7 @@ func TestOneStoreAway(t *testing.T) {
 		t.Errorf("what it may have: %v", err)
 	}
 	awaitState(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
-	unreachable.away.Store(false)
+	unreachable.isAway.Store(false)
 	awaitState(t, e, ids[1], job.Succeeded)
 }
 

@@ -13,12 +13,12 @@ import (
 // metrics holds the counters of what this daemon does. The figures of stores and journal are read
 // at each scrape.
 type metrics struct {
-	added, ingestedJobs, takenJobs, discarded prometheus.Counter
-	retries, badLines, sysidsLost, givenBack  prometheus.Counter
-	expiredLocks, purged, expired             prometheus.Counter
-	endedJobs, dueTimes                       *prometheus.CounterVec
-	storeTime                                 *prometheus.HistogramVec
-	waitTime, runTime                         prometheus.Histogram
+	addedJobs, ingestedJobs, takenJobs, discardedJobs prometheus.Counter
+	retries, badLines, sysidsLost, givenBack          prometheus.Counter
+	expiredLocks, purgedJobs, expiredJobs             prometheus.Counter
+	endedJobs, dueTimes                               *prometheus.CounterVec
+	storeTime                                         *prometheus.HistogramVec
+	waitTime, runTime                                 prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -30,19 +30,19 @@ func newMetrics(r prometheus.Registerer) metrics {
 		return factory.NewHistogram(prometheus.HistogramOpts{Name: "gloom_sq_" + name, Help: help, Buckets: []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600}})
 	}
 	return metrics{
-		added:        counter("added_total", "Jobs accepted by this daemon, including follow-on jobs."),
-		ingestedJobs: counter("ingested_total", "Jobs that went from the journal to a store."),
-		takenJobs:    counter("taken_total", "Jobs taken to be run."),
-		discarded:    counter("discarded_runs_total", "Runs whose end did not count, because another daemon had taken the job."),
-		retries:      counter("retries_total", "Runs after which the job waits for another run."),
-		givenBack:    counter("given_back_total", "Jobs given back without having been begun."),
-		badLines:     counter("bad_lines_total", "J: lines that made no job."),
-		sysidsLost:   counter("sysids_lost_total", "How often locks could not be renewed in time."),
-		expiredLocks: counter("expired_locks_total", "Locks of lost daemons that were freed here."),
-		expired:      counter("expired_total", "Jobs that were never run and have expired."),
-		purged:       counter("purged_total", "Ended jobs that were forgotten."),
-		endedJobs:    factory.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
-		dueTimes:     factory.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that this daemon has handled, by result: a job was made, or why not."}, []string{"outcome"}),
+		addedJobs:     counter("added_total", "Jobs accepted by this daemon, including follow-on jobs."),
+		ingestedJobs:  counter("ingested_total", "Jobs that went from the journal to a store."),
+		takenJobs:     counter("taken_total", "Jobs taken to be run."),
+		discardedJobs: counter("discarded_runs_total", "Runs whose end did not count, because another daemon had taken the job."),
+		retries:       counter("retries_total", "Runs after which the job waits for another run."),
+		givenBack:     counter("given_back_total", "Jobs given back without having been begun."),
+		badLines:      counter("bad_lines_total", "J: lines that made no job."),
+		sysidsLost:    counter("sysids_lost_total", "How often locks could not be renewed in time."),
+		expiredLocks:  counter("expired_locks_total", "Locks of lost daemons that were freed here."),
+		expiredJobs:   counter("expired_total", "Jobs that were never run and have expired."),
+		purgedJobs:    counter("purged_total", "Ended jobs that were forgotten."),
+		endedJobs:     factory.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
+		dueTimes:      factory.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_due_times_total", Help: "Due times of schedules that this daemon has handled, by result: a job was made, or why not."}, []string{"outcome"}),
 		storeTime: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "gloom_sq_store_seconds", Help: "Duration of calls to the store, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
 		}, []string{"call"}),
@@ -52,8 +52,8 @@ func newMetrics(r prometheus.Registerer) metrics {
 }
 
 // observeCall notes how long a call to a store took.
-func (m *metrics) observeCall(call string, began time.Time) {
-	m.storeTime.WithLabelValues(call).Observe(time.Since(began).Seconds())
+func (m *metrics) observeCall(call string, start time.Time) {
+	m.storeTime.WithLabelValues(call).Observe(time.Since(start).Seconds())
 }
 
 func (m *metrics) observeEnd(end *store.RunEnd) {
@@ -65,11 +65,11 @@ func (m *metrics) observeEnd(end *store.RunEnd) {
 		m.retries.Inc()
 	}
 	m.endedJobs.WithLabelValues(end.Code).Inc()
-	m.added.Add(float64(len(end.Follow)))
+	m.addedJobs.Add(float64(len(end.Follow)))
 }
 
 func (m *metrics) observeSettled(s *store.SettleResult) {
-	m.added.Add(float64(len(s.Made)))
+	m.addedJobs.Add(float64(len(s.Made)))
 	m.dueTimes.WithLabelValues("made").Add(float64(len(s.Made)))
 	for reason, n := range s.Skipped {
 		m.dueTimes.WithLabelValues(reason).Add(float64(n))
@@ -78,10 +78,10 @@ func (m *metrics) observeSettled(s *store.SettleResult) {
 
 func (m *metrics) observeSweep(s *store.SweepResult) {
 	m.expiredLocks.Add(float64(s.Freed))
-	m.expired.Add(float64(s.Expired))
-	m.purged.Add(float64(s.Purged))
+	m.expiredJobs.Add(float64(s.Expired))
+	m.purgedJobs.Add(float64(s.Purged))
 	m.endedJobs.WithLabelValues("abandoned").Add(float64(s.Abandoned))
-	m.added.Add(float64(len(s.FollowJobs)))
+	m.addedJobs.Add(float64(len(s.FollowJobs)))
 }
 
 // gaugeDesc is a metric whose value is in a Snapshot.

@@ -37,11 +37,11 @@ func TestScrapesCauseFewCounts(t *testing.T) {
 	defer e.Shutdown(context.Background())
 	waitUntil(t, "the store is available", e.Health)
 	const scrapes = 50
-	began := time.Now()
+	start := time.Now()
 	for range scrapes {
 		scrape(e, "")
 	}
-	if elapsed := time.Since(began); elapsed > scrapes*scrapeWait+5*time.Second {
+	if elapsed := time.Since(start); elapsed > scrapes*scrapeWait+5*time.Second {
 		t.Errorf("%d scrapes took %s", scrapes, elapsed)
 	}
 	id := add(t, e, "a-x", "1")[0]

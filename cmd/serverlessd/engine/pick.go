@@ -198,7 +198,7 @@ func (e *Engine) takeBatches(c *candidate) bool {
 	if sysid == "" {
 		return false
 	}
-	began := time.Now()
+	start := time.Now()
 	wanted := c.size * c.batches
 	taken, err := c.backend.store.Take(e.ctx, store.TakeRequest{Sysid: sysid, Jobtype: c.due.Jobtype, N: wanted, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
 	if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
@@ -209,7 +209,7 @@ func (e *Engine) takeBatches(c *candidate) bool {
 		return false
 	}
 	e.metrics.takenJobs.Add(float64(len(taken)))
-	e.metrics.observeCall("take", began)
+	e.metrics.observeCall("take", start)
 	bytes := 0
 	for i := range taken {
 		bytes += len(taken[i].Payload)
@@ -229,9 +229,9 @@ func (e *Engine) takeBatches(c *candidate) bool {
 	})
 	var batches []*batch
 	for jobs := range slices.Chunk(taken, c.size) {
-		batches = append(batches, newBatch(e, c, sysid, jobs, began))
+		batches = append(batches, newBatch(e, c, sysid, jobs, start))
 	}
-	withoutPayload := newBatch(e, c, sysid, jobsWithoutPayload, began)
+	withoutPayload := newBatch(e, c, sysid, jobsWithoutPayload, start)
 	held := c.backend.addRunning(append(batches, withoutPayload), sysid)
 	withoutPayload.endWithoutPayload(held)
 	for _, t := range batches {

@@ -65,7 +65,7 @@ func (b *backend) settleSchedules(watch *schedule.Watch) time.Duration {
 // settleKeys settles schedules, and reports whether it has settled any. If the store refuses
 // several together, it settles them one by one.
 func (b *backend) settleKeys(due []schedule.Key, since time.Time, skipped map[string]int) (settled bool) {
-	began := time.Now()
+	start := time.Now()
 	settlement, err := b.store.SettleSchedules(b.engine.ctx, due, since)
 	if err != nil && !errors.Is(err, store.ErrAway) && len(due) > 1 {
 		for i := range due {
@@ -76,7 +76,7 @@ func (b *backend) settleKeys(due []schedule.Key, since time.Time, skipped map[st
 	if b.noteCall("make the jobs of schedules", err) != nil {
 		return false
 	}
-	b.engine.metrics.observeCall("settle", began)
+	b.engine.metrics.observeCall("settle", start)
 	b.engine.metrics.observeSettled(&settlement)
 	b.engine.events.logFollowed(settlement.Made)
 	for _, key := range settlement.Unreadable {

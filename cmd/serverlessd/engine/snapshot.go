@@ -52,7 +52,7 @@ type StoreSnapshot struct {
 // Snapshot returns the daemon's state.
 func (e *Engine) Snapshot() *Snapshot {
 	snapshot := &Snapshot{
-		Added: int64(daemon.CounterValue(e.metrics.added)), Retries: int64(daemon.CounterValue(e.metrics.retries)), Ended: make(map[string]int64),
+		Added: int64(daemon.CounterValue(e.metrics.addedJobs)), Retries: int64(daemon.CounterValue(e.metrics.retries)), Ended: make(map[string]int64),
 		Journal: e.journal.Stats(), Processes: e.runner.Processes(),
 	}
 	snapshot.Times.Bounds, snapshot.Times.Waits = daemon.HistogramBuckets(e.metrics.waitTime)

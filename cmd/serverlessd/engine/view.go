@@ -32,7 +32,7 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	for i := range batches {
 		n += len(batches[i].Lines)
 	}
-	e.metrics.added.Add(float64(n))
+	e.metrics.addedJobs.Add(float64(n))
 	return r, nil
 }
 
@@ -63,7 +63,7 @@ func (e *Engine) AddUnique(ctx context.Context, lines []store.KeyedEntry, req un
 	}
 	for i := range shared {
 		if shared[i].Made() {
-			e.metrics.added.Inc()
+			e.metrics.addedJobs.Inc()
 			e.events.logAdded(lines[i].ID, lines[i].Jobtype)
 		}
 	}

@@ -111,12 +111,12 @@ func (b *backend) writeOnce(ends []*queuedEnding) error {
 		rows[i] = end.RunEnd
 		follow = follow || len(end.Follow) > 0 || end.Action != store.EndArchive
 	}
-	began := time.Now()
+	start := time.Now()
 	counted, err := b.store.End(b.engine.ctx, ends[0].run.sysid, rows)
 	if b.noteCall("write how jobs ended", err) != nil {
 		return err
 	}
-	b.engine.metrics.observeCall("end", began)
+	b.engine.metrics.observeCall("end", start)
 	b.mu.Lock()
 	b.queue = b.queue[len(ends):]
 	if len(b.queue) == 0 {
@@ -140,7 +140,7 @@ func (b *backend) writeOnce(ends []*queuedEnding) error {
 // recordEnd counts and logs a run whose end was written.
 func (e *Engine) recordEnd(end *queuedEnding, counted bool) {
 	if !counted {
-		e.metrics.discarded.Inc()
+		e.metrics.discardedJobs.Inc()
 		e.log.Warn().Stringer("id", end.ID).Msg("a run's end was not written: the job has been taken again since")
 		return
 	}

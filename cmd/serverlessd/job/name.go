@@ -30,12 +30,12 @@ func CheckType(name string) error {
 	return checkName("type", name, typePattern, MaxType, "letters, digits, _ . : @ + and -, beginning with a letter or digit")
 }
 
-func checkName(label, name string, form *regexp.Regexp, limit int, allowed string) error {
+func checkName(label, name string, form *regexp.Regexp, limit int, charset string) error {
 	if len(name) > limit {
 		return fmt.Errorf("%s %.40q… has %d bytes; at most %d are allowed", label, name, len(name), limit)
 	}
 	if !form.MatchString(name) {
-		return fmt.Errorf("%s %q: must be 1 to %d of %s", label, name, limit, allowed)
+		return fmt.Errorf("%s %q: must be 1 to %d of %s", label, name, limit, charset)
 	}
 	return nil
 }

@@ -52,11 +52,11 @@ func lines(entries []Entry) (s string) {
 
 func TestDamagedRecordsAreSkipped(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		change func(data []byte, ends []int) []byte
-		want   string
-		bad    int  // files
-		cut    bool // the segment was cut
+		name         string
+		change       func(data []byte, ends []int) []byte
+		want         string
+		badFileCount int  // files
+		cut          bool // the segment was cut
 	}{
 		{"none", func(d []byte, _ []int) []byte { return d }, "0123456789", 0, false},
 		{"a line in the middle", func(d []byte, e []int) []byte { d[e[5]-13] ^= 1; return d }, "012356789", 1, false},
@@ -102,8 +102,8 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 				}
 				want := c.want + strings.Repeat("+", round+1)
 				equal(t, "lines", lines(got), want)
-				equal(t, "set aside", len(d.badFiles()), c.bad)
-				equal(t, "counted", j.Stats().AsideFiles, c.bad)
+				equal(t, "set aside", len(d.badFiles()), c.badFileCount)
+				equal(t, "counted", j.Stats().AsideFiles, c.badFileCount)
 				j.Close()
 			}
 			for _, name := range d.badFiles() {
@@ -301,10 +301,10 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 		return r
 	}
 	for _, c := range []struct {
-		name   string
-		change func(r [][]byte) [][]byte
-		want   string
-		bad    int
+		name         string
+		change       func(r [][]byte) [][]byte
+		want         string
+		badFileCount int
 	}{
 		{"whole", func(r [][]byte) [][]byte { return r }, "012", 0},
 		{"a line", func(r [][]byte) [][]byte { r[2][len(r[2])-13] ^= 1; return r }, "02", 1},
@@ -328,7 +328,7 @@ func TestSegmentsWithoutSalt(t *testing.T) {
 			for range 2 {
 				j := open(t, d)
 				equal(t, "lines", lines(reserve(t, j, 100, longTime).Read()), c.want)
-				equal(t, "set aside", len(d.badFiles()), c.bad)
+				equal(t, "set aside", len(d.badFiles()), c.badFileCount)
 				j.Close()
 				d = d.restart(false, nil)
 			}
@@ -364,12 +364,12 @@ func TestTextForm(t *testing.T) {
 
 // naiveJournal is a model of a journal that keeps its lines in lists.
 type naiveJournal struct {
-	acked   []string        // accepted, in order
-	unsure  map[string]bool // requests that got no answer, by the beginning of their lines: they may have been accepted
-	refused map[string]bool
-	pending []string         // refused, but this is not on the disk yet
-	points  map[string]int64 // read points, as a store keeps them
-	stored  []string
+	ackedIDs []string        // accepted, in order
+	unsure   map[string]bool // requests that got no answer, by the beginning of their lines: they may have been accepted
+	refused  map[string]bool
+	pending  []string         // refused, but this is not on the disk yet
+	points   map[string]int64 // read points, as a store keeps them
+	stored   []string
 }
 
 // ingest reads pieces as a store does.
@@ -512,7 +512,7 @@ func (n *naiveJournal) append(t *testing.T, j *Journal, d *disk, number int, r *
 	for _, line := range b.Lines {
 		switch {
 		case err == nil:
-			n.acked = append(n.acked, string(line))
+			n.ackedIDs = append(n.ackedIDs, string(line))
 		case off:
 			n.unsure[string(line)] = true
 		case !told:
@@ -539,14 +539,14 @@ func (n *naiveJournal) check(t *testing.T, damaged bool) {
 		case n.refused[line]:
 			t.Fatalf("%s was refused, and is stored", strings.TrimSpace(line))
 		case n.unsure[line]:
-		case i == len(n.acked) || n.acked[i] != line:
+		case i == len(n.ackedIDs) || n.ackedIDs[i] != line:
 			t.Fatalf("%s is stored out of turn", strings.TrimSpace(line))
 		default:
 			i++
 		}
 	}
-	if i != len(n.acked) {
-		t.Fatalf("%s was accepted, and is not stored", strings.TrimSpace(n.acked[i]))
+	if i != len(n.ackedIDs) {
+		t.Fatalf("%s was accepted, and is not stored", strings.TrimSpace(n.ackedIDs[i]))
 	}
 	for line := range n.unsure {
 		request, _, _ := strings.Cut(line, ".")
@@ -609,13 +609,13 @@ func TestSetAside(t *testing.T) {
 	equal(t, "files", len(kept), 1)
 	equal(t, "counted", []any{j.Stats().AsideFiles, j.Stats().DamagedBytes}, []any{1, int64(len(d.names[kept[0]].data))})
 
-	back := newDisk() // the copy has the format of a journal
-	f, err := back.Create(string(job.NewIDSource("0d0d0d", time.Now).Next(1)) + ".journal")
+	copiedDisk := newDisk() // the copy has the format of a journal
+	f, err := copiedDisk.Create(string(job.NewIDSource("0d0d0d", time.Now).Next(1)) + ".journal")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.WriteAt(d.names[kept[0]].data, 0)
-	got := reserve(t, open(t, back), 100, longTime).Read()
+	got := reserve(t, open(t, copiedDisk), 100, longTime).Read()
 	equal(t, "read", text(got), "a-x:too large")
 	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
 }

@@ -39,9 +39,9 @@ func FuzzScan(f *testing.F) {
 			t.Fatal(err)
 		}
 		at := int64(0)
-		err := s.scan(0, int64(len(data)), func(begins int64, r record, f recordState) bool {
-			if begins != at || r.size <= 0 {
-				t.Fatalf("a piece of %d bytes at %d, after one that ended at %d", r.size, begins, at)
+		err := s.scan(0, int64(len(data)), func(offset int64, r record, f recordState) bool {
+			if offset != at || r.size <= 0 {
+				t.Fatalf("a piece of %d bytes at %d, after one that ended at %d", r.size, offset, at)
 			}
 			at += int64(r.size)
 			if f != recordWhole {
@@ -50,11 +50,11 @@ func FuzzScan(f *testing.F) {
 			if n := countLines(r.body); n != r.count {
 				t.Fatalf("%d lines, told %d", n, r.count)
 			}
-			again, f := parse(r.appendTo(nil))
-			if f != recordWhole || again.jobtype != r.jobtype || again.firstID != r.firstID || again.count != r.count || !bytes.Equal(again.body, r.body) ||
-				again.extra != r.extra || again.delay != r.delay || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
+			parsed, f := parse(r.appendTo(nil))
+			if f != recordWhole || parsed.jobtype != r.jobtype || parsed.firstID != r.firstID || parsed.count != r.count || !bytes.Equal(parsed.body, r.body) ||
+				parsed.extra != r.extra || parsed.delay != r.delay || parsed.salt != r.salt || parsed.prev != r.prev || r.prev != "" && parsed.prevEnd != r.prevEnd {
 				if len(r.prev)+len(r.salt) < maxHeader/2 { // if they are longer, the header may become too long
-					t.Fatalf("%+v is %+v when it is encoded again", r, again)
+					t.Fatalf("%+v is %+v when it is encoded again", r, parsed)
 				}
 			}
 			return true

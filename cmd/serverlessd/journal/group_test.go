@@ -147,16 +147,16 @@ func TestCloseWhileAppendsWait(t *testing.T) {
 		return errors.Is(err, ErrClosed)
 	})
 	close(w.block)
-	accepted := 0
+	acceptedCount := 0
 	for _, err := range w.errors() {
 		if err == nil {
-			accepted++
+			acceptedCount++
 		} else if !errors.Is(err, ErrClosed) {
 			t.Errorf("%v", err)
 		}
 	}
 	equal(t, "close", <-closed, nil)
-	equal(t, "lines", len(readRest(t, open(t, d.restart(true, rand.New(rand.NewPCG(1, 2)))))), accepted)
+	equal(t, "lines", len(readRest(t, open(t, d.restart(true, rand.New(rand.NewPCG(1, 2)))))), acceptedCount)
 }
 
 // TestLossesOfGroups: whatever fails while many clients append, and whenever the power is lost,
@@ -167,7 +167,7 @@ func TestLossesOfGroups(t *testing.T) {
 		d := newDisk()
 		j := open(t, d, func(o *Options) { o.SegmentSize = 4000 })
 		stopAt, powerLost := 20+r.IntN(300), r.IntN(2) == 0
-		changes, began := 0, make(map[string]int)
+		changes, beginCounts := 0, make(map[string]int)
 		d.mu.Lock()
 		d.fail = func(op, name string) error {
 			if changes++; changes > stopAt {
@@ -176,7 +176,7 @@ func TestLossesOfGroups(t *testing.T) {
 			}
 			// The creation of a segment and its first write and sync never fail here, because a
 			// segment begins with the end of the segment before it.
-			if began[name]++; began[name] > 3 && (op == "write" || op == "sync") && r.IntN(8) == 0 {
+			if beginCounts[name]++; beginCounts[name] > 3 && (op == "write" || op == "sync") && r.IntN(8) == 0 {
 				return []error{syscall.EIO, syscall.ENOSPC}[r.IntN(2)]
 			}
 			return nil

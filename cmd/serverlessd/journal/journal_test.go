@@ -152,12 +152,12 @@ func TestReservationReturnsToTheFront(t *testing.T) {
 	equal(t, "first", text(first.Read()), "a-x:1 a-x:2")
 	third.Cancel()
 	first.Cancel()
-	again := reserve(t, j, 1, longTime)
-	equal(t, "again", text(again.Read()), "a-x:1")
+	secondReservation := reserve(t, j, 1, longTime)
+	equal(t, "again", text(secondReservation.Read()), "a-x:1")
 	if err := first.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("a cancelled reservation is synced: %v", err)
 	}
-	for _, r := range []*Reservation{again, second} {
+	for _, r := range []*Reservation{secondReservation, second} {
 		if err := r.Sync(); err != nil {
 			t.Fatal(err)
 		}
@@ -172,8 +172,8 @@ func TestReservationExpires(t *testing.T) {
 	late := reserve(t, j, 1, time.Millisecond)
 	equal(t, "late", text(late.Read()), "a-x:1")
 	kept := reserve(t, j, 1, longTime)
-	again := reserve(t, j, 10, longTime) // waits until late expires, unless kept already has the record of late
-	equal(t, "both", strings.Contains(text(kept.Read())+text(again.Read()), "a-x:1"), true)
+	secondReservation := reserve(t, j, 10, longTime) // waits until late expires, unless kept already has the record of late
+	equal(t, "both", strings.Contains(text(kept.Read())+text(secondReservation.Read()), "a-x:1"), true)
 	if err := late.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("%v", err)
 	}
@@ -506,8 +506,8 @@ func TestLargeRequest(t *testing.T) {
 	}
 	lines = append(lines, strings.Repeat("y", 1<<20), "end")
 	first := add(t, j, batch("a-x", "before"))
-	big := add(t, j, batch("a-x", lines...))
-	e, ok, _ := j.Find(big.First[0].Add(2501))
+	largeReceipt := add(t, j, batch("a-x", lines...))
+	e, ok, _ := j.Find(largeReceipt.First[0].Add(2501))
 	equal(t, "found", ok, true)
 	equal(t, "last", string(e.Payload), "end")
 	r := reserve(t, j, 100, longTime)
@@ -517,11 +517,11 @@ func TestLargeRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, size := range []int{1, 200_000, 1_000_000, 1_055_000} {
-		cut := d.restart(false, nil)
-		for _, i := range cut.names {
+		cutDisk := d.restart(false, nil)
+		for _, i := range cutDisk.names {
 			i.data = i.data[:len(i.data)-size]
 		}
-		j := open(t, cut)
+		j := open(t, cutDisk)
 		equal(t, "lines of a request that was cut", text(readRest(t, j)), "a-x:before")
 		if j.Stats().CutBytes == 0 {
 			t.Fatal("nothing was cut")
@@ -530,7 +530,7 @@ func TestLargeRequest(t *testing.T) {
 	got := readRest(t, j)
 	equal(t, "lines", len(got), 2502)
 	for i, e := range got {
-		if e.ID != big.First[0].Add(i) || string(e.Payload) != lines[i] {
+		if e.ID != largeReceipt.First[0].Add(i) || string(e.Payload) != lines[i] {
 			t.Fatalf("line %d: %s %.20s", i, e.ID, e.Payload)
 		}
 	}

@@ -61,16 +61,16 @@ func (j *Journal) assignLanes() error {
 			jobs[jobtype] = Count{sum.Jobs + c.Jobs, sum.Delayed + c.Delayed}
 		}
 	}
-	var back []lanePiece
+	var oldPieces []lanePiece
 	if len(j.opt.Lanes) > 0 {
 		var err error
-		if back, err = j.routePieces(jobs); err != nil {
+		if oldPieces, err = j.routePieces(jobs); err != nil {
 			return err
 		}
 	}
 	j.mu.Lock()
 	j.segments, j.earlierSegments, j.earlierBytes = append(j.earlierSegments, j.segments...), nil, 0
-	j.rereads = append(j.rereads, back...)
+	j.rereads = append(j.rereads, oldPieces...)
 	for jobtype, c := range jobs {
 		oldCount := j.waiting[jobtype]
 		j.setCount(jobtype, oldCount, Count{oldCount.Jobs + c.Jobs, oldCount.Delayed + c.Delayed})
@@ -86,7 +86,7 @@ func (j *Journal) assignLanes() error {
 
 // routePieces returns the pieces that earlier processes have left, each with its lane, without
 // those that a store already has.
-func (j *Journal) routePieces(jobs map[string]Count) (back []lanePiece, err error) {
+func (j *Journal) routePieces(jobs map[string]Count) (oldPieces []lanePiece, err error) {
 	var notes []LaneNote
 	var end, known Position // known is where the notes end: everything before it is in a note or in a store
 	if n := len(j.earlierSegments); n > 0 {
@@ -118,7 +118,7 @@ func (j *Journal) routePieces(jobs map[string]Count) (back []lanePiece, err erro
 			if err := s.skipStored(at, from, jobs); err != nil {
 				return nil, err
 			}
-			back = append(back, lanePiece{Range{s.name, from, to}, n.Lane})
+			oldPieces = append(oldPieces, lanePiece{Range{s.name, from, to}, n.Lane})
 			at = to
 		}
 		s.reservedTo = s.bytesBefore(known)
@@ -128,7 +128,7 @@ func (j *Journal) routePieces(jobs map[string]Count) (back []lanePiece, err erro
 	}
 	j.notes = j.dropOldNotes(notes, known)
 	j.notesChanged = !slices.Equal(j.notes, j.opt.Notes)
-	return back, nil
+	return oldPieces, nil
 }
 
 // dropOldNotes returns the notes without those of removed segments, and joins adjacent ones. If

@@ -17,8 +17,8 @@ func LoadLaneNotes(dir string) (notes []LaneNote, save func([]LaneNote) error, e
 	path := filepath.Join(dir, "routes.json")
 	text, err := os.ReadFile(path)
 	if err == nil {
-		if bad := json.Unmarshal(text, &notes); bad != nil {
-			return nil, nil, fmt.Errorf("%s is damaged: %w; it says which store gets which part of the journal; remove it: with one --store nothing is lost or run twice, with several all jobs in the journal go to the first, also those that another store has", path, bad)
+		if jsonErr := json.Unmarshal(text, &notes); jsonErr != nil {
+			return nil, nil, fmt.Errorf("%s is damaged: %w; it says which store gets which part of the journal; remove it: with one --store nothing is lost or run twice, with several all jobs in the journal go to the first, also those that another store has", path, jsonErr)
 		}
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

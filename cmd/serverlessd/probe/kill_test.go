@@ -225,8 +225,8 @@ func TestDamagedJournalPartsAreSetAside(t *testing.T) {
 	e.addHandler(t, client, "a", "sh", `cat`)
 	e.awaitEnd(t, client, first, "ok")
 	e.awaitEnd(t, client, last, "ok")
-	if bad, _ := filepath.Glob(filepath.Join(dir, "journal", "*.bad")); len(bad) != 1 {
-		t.Errorf("kept aside: %v\n%s", bad, e.Log.String())
+	if badFiles, _ := filepath.Glob(filepath.Join(dir, "journal", "*.bad")); len(badFiles) != 1 {
+		t.Errorf("kept aside: %v\n%s", badFiles, e.Log.String())
 	}
 }
 
@@ -274,7 +274,7 @@ func TestGloomWorkers(t *testing.T) {
 	client := uniqueClient()
 	d.addHandler(t, client, "w", "gloom", "on other hosts")
 	text, object := d.addOne(t, client, "w", "no JSON"), d.addOne(t, client, "w", `{"n": 1}`)
-	bad := d.addOne(t, client, "w", `"bad"`)
+	badID := d.addOne(t, client, "w", `"bad"`)
 	if r := d.job(t, client, text); r.text("state") != "waiting" {
 		t.Errorf("without a worker: %s", r)
 	}
@@ -295,5 +295,5 @@ func TestGloomWorkers(t *testing.T) {
 	if got := d.awaitEnd(t, client, object, "ok"); got != `{"n": 1}` {
 		t.Errorf("%q", got)
 	}
-	d.awaitEnd(t, client, bad, "failed")
+	d.awaitEnd(t, client, badID, "failed")
 }

@@ -89,12 +89,12 @@ func TestRecordFollowsJob(t *testing.T) {
 	})
 	t.Run("retried until its time is over", func(t *testing.T) {
 		d.addHandler(t, client, "err", "sh", `exit 1`)
-		begin := time.Now()
+		start := time.Now()
 		id := d.addOne(t, client, "err", "x")
 		d.awaitEnd(t, client, id, "abandoned")
 		r := d.job(t, client, id)
-		if n := r.json["tries"].(float64); n < 2 && !r.isSlow() || n > 25 || time.Since(begin) < time.Second {
-			t.Errorf("after %s: %s", time.Since(begin), r)
+		if n := r.json["tries"].(float64); n < 2 && !r.isSlow() || n > 25 || time.Since(start) < time.Second {
+			t.Errorf("after %s: %s", time.Since(start), r)
 		}
 	})
 	t.Run("retry succeeds", func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestRunsHaveKeysOfBroker(t *testing.T) {
 		for _, r := range list {
 			r := r.(map[string]any)
 			words += fmt.Sprint(r["n"], r["outcome"], " ", r["error"], r["worker"] != nil, ";")
-			if began, err := time.Parse(time.RFC3339Nano, fmt.Sprint(r["started_at"])); err != nil || time.Since(began).Abs() > time.Hour || r["ran_ms"].(float64) < 0 {
+			if start, err := time.Parse(time.RFC3339Nano, fmt.Sprint(r["started_at"])); err != nil || time.Since(start).Abs() > time.Hour || r["ran_ms"].(float64) < 0 {
 				t.Errorf("%v", r)
 			}
 		}

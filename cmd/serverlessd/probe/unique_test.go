@@ -154,15 +154,15 @@ func TestUniqueKilled(t *testing.T) {
 				return nil
 			})
 			first.Kill()
-			again := startIn(t, dir, flags...)
+			secondDaemon := startIn(t, dir, flags...)
 			close(stop)
 			wg.Wait()
 			for key, id := range ids {
-				if r := again.expect(t, 200, "POST", "/"+client+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
+				if r := secondDaemon.expect(t, 200, "POST", "/"+client+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
 					t.Errorf("key %s made %d jobs, is held by %s, and %s", key, made[key], id, r)
 				}
 			}
-			if k := again.counts(t, client, "x"); k["added"] != 7.0 {
+			if k := secondDaemon.counts(t, client, "x"); k["added"] != 7.0 {
 				t.Errorf("%v", k)
 			}
 		})

@@ -47,7 +47,7 @@ var translatedPrefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), n
 
 // checkDial returns an error if a handler at a resolved address must not be called. Link-local
 // addresses are never dialed, because cloud providers serve the secrets of a machine there.
-func checkDial(address string, allow []netip.Prefix) error {
+func checkDial(address string, allowedPrefixes []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
@@ -61,12 +61,12 @@ func checkDial(address string, allow []netip.Prefix) error {
 	if ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() {
 		return fmt.Errorf("%s is a link-local address, which is never called", ip)
 	}
-	for _, p := range allow {
+	for _, p := range allowedPrefixes {
 		if p.Contains(ip) {
 			return nil
 		}
 	}
-	if len(allow) == 0 {
+	if len(allowedPrefixes) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s is not in a network that --http-allow allows", ip)
@@ -79,7 +79,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	timeoutCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	method := cmp.Or(b.Handler.Method, http.MethodPost)
-	broken := func(err error) *runFault {
+	brokenFault := func(err error) *runFault {
 		switch {
 		case ctx.Err() != nil:
 			return &runFault{}
@@ -96,7 +96,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	}
 	req, err := http.NewRequestWithContext(timeoutCtx, method, b.Handler.Body, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, nil, broken(err)
+		return 0, nil, nil, brokenFault(err)
 	}
 	req.Header = header
 	header.Set("Content-Type", "application/octet-stream")
@@ -104,7 +104,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	header.Set("job-type", b.Type)
 	res, err := r.httpClient.Do(req)
 	if err != nil {
-		return 0, nil, nil, broken(err)
+		return 0, nil, nil, brokenFault(err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusSwitchingProtocols { // what follows is not a reply, and no deadline would end the read
@@ -112,7 +112,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	}
 	reply, err := io.ReadAll(io.LimitReader(res.Body, r.options.MaxOutput+1))
 	if err != nil {
-		return 0, nil, nil, broken(err)
+		return 0, nil, nil, brokenFault(err)
 	}
 	if int64(len(reply)) > r.options.MaxOutput {
 		return 0, nil, nil, &runFault{code: codeOutput, text: fmt.Sprintf("the reply has more than %d bytes", r.options.MaxOutput)}
@@ -237,8 +237,8 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 		l = bytes.TrimSuffix(l, []byte("\n"))
 		if rest, ok := cutFollow(l); ok {
 			if jobs.count() == r.options.MaxLines {
-				over := r.tooManyLines()
-				fault = &over
+				lineFault := r.tooManyLines()
+				fault = &lineFault
 				break
 			}
 			jobs.add(rest, r.options.MaxLine)

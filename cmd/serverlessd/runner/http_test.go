@@ -163,9 +163,9 @@ func TestAllowedAddresses(t *testing.T) {
 		return parsed
 	}
 	for _, c := range []struct {
-		address string
-		allow   []netip.Prefix
-		ok      bool
+		address  string
+		prefixes []netip.Prefix
+		ok       bool
 	}{
 		{"10.1.2.3:80", nil, true},
 		{"[::1]:80", nil, true},
@@ -179,8 +179,8 @@ func TestAllowedAddresses(t *testing.T) {
 		{"[64:ff9b::808:808]:80", nil, true},
 		{"224.0.0.1:80", nil, false},
 	} {
-		if err := checkDial(c.address, c.allow); (err == nil) != c.ok {
-			t.Errorf("%s with %v: %v", c.address, c.allow, err)
+		if err := checkDial(c.address, c.prefixes); (err == nil) != c.ok {
+			t.Errorf("%s with %v: %v", c.address, c.prefixes, err)
 		}
 	}
 	url := startServer(t, func(w http.ResponseWriter, q *http.Request) {})

@@ -70,11 +70,11 @@ func TestPoolBoundsItsProcesses(t *testing.T) {
 	})
 	t.Run("waiting in vain", func(t *testing.T) {
 		r := newRunner(t, func(o *Options) { o.MaxProcesses = 1 })
-		busy := &reportRecorder{t: t}
+		busyReports := &reportRecorder{t: t}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			r.Run(context.Background(), batch(handler(job.Source{Lang: job.Shell, Body: "sleep 1000"}), ""), busy)
+			r.Run(context.Background(), batch(handler(job.Source{Lang: job.Shell, Body: "sleep 1000"}), ""), busyReports)
 		}()
 		eventually(t, "the context is taken", func() bool { return r.Processes() == 1 })
 		ctx, cancel := context.WithCancel(context.Background())

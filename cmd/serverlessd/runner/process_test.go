@@ -247,8 +247,8 @@ func TestBatchEndsEarly(t *testing.T) {
 	url := startServer(t, func(http.ResponseWriter, *http.Request) {})
 	for _, h := range []*job.Handler{handler(job.Source{Lang: job.Shell, Body: "true"}), httpHandler(url, job.Options{})} {
 		b := batch(h, "a", "b", "c", "d")
-		asked := 0
-		b.MustEnd = func() bool { asked++; return asked == 2 }
+		askCount := 0
+		b.MustEnd = func() bool { askCount++; return askCount == 2 }
 		if got := run(t, newRunner(t, nil), b); len(got) != 2 {
 			t.Errorf("%s: %d jobs ran, not 2", h.Lang, len(got))
 		}

@@ -78,8 +78,8 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 		}
 		clock.evenSince, clock.aheadSince = t.monotonic-credit, t.monotonic
 		clock.behind, clock.behindUntil = time.Duration(noted["behind"])*time.Millisecond, time.UnixMilli(noted["behind_until"])
-		if back := max(clock.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); back > maxJitter { // the clock was set back while no daemon was watching
-			clock.behind, clock.behindUntil = max(0, clock.behind-back), t.now
+		if setBackBy := max(clock.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); setBackBy > maxJitter { // the clock was set back while no daemon was watching
+			clock.behind, clock.behindUntil = max(0, clock.behind-setBackBy), t.now
 		}
 		clock.setBacks++
 	case (ahead - clock.ahead).Abs() > max(ttl/4, maxJitter):

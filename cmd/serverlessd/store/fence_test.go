@@ -71,7 +71,7 @@ func TestRepeatedRetryCounts(t *testing.T) {
 		old := RunEnd{Run: take(t, s, testSysid, "a-x", 1, testTTL)[0].Run, Action: EndRetry, Code: job.CodeError, Status: 500}
 		old.Last = &LastRun{At: time.Now(), Took: 7 * time.Millisecond, Code: job.CodeError, Status: 500, Data: []byte("why")}
 		checkEqual(t, "first", end(t, s, testSysid, old), "[true]")
-		again := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+		secondRun := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
 		record := func() Record {
 			r := get(t, s, old.ID)
 			r.Last = nil // a pointer
@@ -84,7 +84,7 @@ func TestRepeatedRetryCounts(t *testing.T) {
 		other.Last = &LastRun{At: time.Now(), Took: 8 * time.Millisecond, Code: job.CodeError, Status: 500, Data: []byte("why")}
 		checkEqual(t, "of another run", end(t, s, testSysid, other), "[false]")
 		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Running: 1})
-		checkEqual(t, "new run", end(t, s, testSysid, RunEnd{Run: again, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[true]")
+		checkEqual(t, "new run", end(t, s, testSysid, RunEnd{Run: secondRun, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[true]")
 	})
 }
 
@@ -158,14 +158,14 @@ func TestLostCommit(t *testing.T) {
 	e := entry("a-x", "1")
 	ingest(t, s, e)
 	old := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
-	back := []RunEnd{{Run: old, Action: EndGiveBack}}
+	giveBack := []RunEnd{{Run: old, Action: EndGiveBack}}
 	proxy.armed.Store(true)
-	_, err := s.End(t.Context(), testSysid, back)
+	_, err := s.End(t.Context(), testSysid, giveBack)
 	checkError(t, err, ErrAway)
 	checkEqual(t, "cut", proxy.cut.Load(), true)
 	checkEqual(t, "it was committed", get(t, s, e.ID).Tries, 0)
 	run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
-	if counted, err := s.End(t.Context(), testSysid, back); err != nil || counted[0] {
+	if counted, err := s.End(t.Context(), testSysid, giveBack); err != nil || counted[0] {
 		t.Errorf("the repeated give-back counted: %v, %v", counted, err)
 	}
 	checkEqual(t, "what others can take", len(take(t, s, otherSysid, "a-x", 1, testTTL)), 0)

@@ -39,11 +39,11 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 		if point >= piece.To {
 			return nil
 		}
-		ahead := s.clockAhead(host(), t.now)
+		lead := s.clockAhead(host(), t.now)
 		rows = make([]row, 0, len(jobs))
 		for _, e := range jobs {
 			if e.End > point {
-				rows = append(rows, translate(e, ahead, t.now))
+				rows = append(rows, translate(e, lead, t.now))
 			}
 		}
 		if err := t.insert(rows); err != nil {
@@ -67,17 +67,17 @@ func (s *SQL) clockAhead(host, now time.Time) time.Duration {
 }
 
 // translate makes a row of a journal's entry, and converts the host's times to the store's clock.
-func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
+func translate(e journal.Entry, lead time.Duration, now time.Time) row {
 	r := row{id: e.ID, jobtype: e.Jobtype, created: now, payload: e.Payload}
-	if accepted := e.Accepted.Add(ahead); !e.Accepted.IsZero() && accepted.Before(now) {
-		r.created = accepted
-		if oldest := now.Add(-maxBacklog); accepted.Before(oldest) {
+	if acceptTime := e.Accepted.Add(lead); !e.Accepted.IsZero() && acceptTime.Before(now) {
+		r.created = acceptTime
+		if oldest := now.Add(-maxBacklog); acceptTime.Before(oldest) {
 			r.created = oldest
 		}
 	}
 	r.dt = r.created
-	due := e.Due.Add(ahead)
-	if e.Delay > 0 && e.Accepted.Add(ahead).After(now) { // the host's clock was ahead, and has been corrected
+	due := e.Due.Add(lead)
+	if e.Delay > 0 && e.Accepted.Add(lead).After(now) { // the host's clock was ahead, and has been corrected
 		due = now.Add(e.Delay)
 	}
 	if !e.Due.IsZero() && due.After(r.dt) {

@@ -103,7 +103,7 @@ func (s *SQL) AddUnique(ctx context.Context, lines []KeyedEntry, req unique.Requ
 		for _, l := range lines {
 			names[l.Jobtype] = append(names[l.Jobtype], l.Key)
 		}
-		c := uniqueAdd{tx: t, request: req, ahead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
+		c := uniqueAdd{tx: t, request: req, lead: s.clockAhead(host(), t.now), holders: make(map[string]map[string]*key)}
 		for jobtype, list := range names {
 			if c.holders[jobtype], err = t.holders(jobtype, list); err != nil {
 				return err
@@ -125,7 +125,7 @@ func (s *SQL) AddUnique(ctx context.Context, lines []KeyedEntry, req unique.Requ
 type uniqueAdd struct {
 	*tx
 	request unique.Request
-	ahead   time.Duration              // how far the store's clock is ahead of the host's
+	lead    time.Duration              // how far the store's clock is ahead of the host's
 	holders map[string]map[string]*key // rows that hold their keys, by jobtype and key
 
 	rows     []row
@@ -137,7 +137,7 @@ type uniqueAdd struct {
 // addLine decides what is done with a line.
 func (c *uniqueAdd) addLine(l KeyedEntry) UniqueResult {
 	k := c.holders[l.Jobtype][l.Key]
-	r := translate(l.Entry, c.ahead, c.now)
+	r := translate(l.Entry, c.lead, c.now)
 	outcome := ""
 	if k.holds(c.now) {
 		waits := k.exists && k.job.lock == ""

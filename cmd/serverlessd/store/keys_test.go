@@ -236,13 +236,13 @@ func TestKeysExpire(t *testing.T) {
 		run("c-t")
 		taken := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
 		run("c-t")
-		again := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"))
+		secondResults := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "c", Limit: 10})
 		checkEqual(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")
 		checkError(t, s.Retry(t.Context(), taken[0].ID), ErrHeld)
-		if err := s.Retry(t.Context(), taken[0].ID); !strings.Contains(fmt.Sprint(err), string(again[0].ID)) {
-			t.Errorf("%v does not name %s", err, again[0].ID)
+		if err := s.Retry(t.Context(), taken[0].ID); !strings.Contains(fmt.Sprint(err), string(secondResults[0].ID)) {
+			t.Errorf("%v does not name %s", err, secondResults[0].ID)
 		}
 	})
 }

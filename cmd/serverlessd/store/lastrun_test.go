@@ -15,9 +15,9 @@ import (
 // ended, until the job is retried from the beginning or forgotten.
 func TestLastRunIsKept(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
-		s, beside := open(), open()
-		j, well := entry("a-x", "1"), entry("a-y", "1")
-		ingest(t, s, j, well)
+		s, otherStore := open(), open()
+		j, goodEntry := entry("a-x", "1"), entry("a-y", "1")
+		ingest(t, s, j, goodEntry)
 		fail := func(try int, fate EndAction, code string, l *LastRun) {
 			t.Helper()
 			got := take(t, s, testSysid, "a-x", 1, testTTL)
@@ -29,7 +29,7 @@ func TestLastRunIsKept(t *testing.T) {
 		}
 		last := func(want string) {
 			t.Helper()
-			for _, s := range []Store{s, beside} {
+			for _, s := range []Store{s, otherStore} {
 				got := ""
 				if l := get(t, s, j.ID).Last; l != nil {
 					got = strings.Join([]string{string(rune('0' + l.Try)), l.Code, l.Took.String(), string(l.Data), string(l.Stderr)}, " ")
@@ -51,9 +51,9 @@ func TestLastRunIsKept(t *testing.T) {
 		// A job that succeeds in its first run has no LastRun.
 		got := take(t, s, testSysid, "a-y", 1, testTTL)
 		end(t, s, testSysid, RunEnd{Run: got[0].Run, Code: job.CodeOK, Status: 200})
-		checkEqual(t, "last of a job that succeeded", get(t, s, well.ID).Last == nil, true)
+		checkEqual(t, "last of a job that succeeded", get(t, s, goodEntry.ID).Last == nil, true)
 		for _, with := range []bool{false, true} {
-			list, _, err := beside.Jobs(t.Context(), Query{Client: "a", Limit: 10, WithLastRun: with})
+			list, _, err := otherStore.Jobs(t.Context(), Query{Client: "a", Limit: 10, WithLastRun: with})
 			if err != nil || len(list) != 2 {
 				t.Fatal(list, err)
 			}
@@ -79,11 +79,11 @@ func TestLastRunIsKept(t *testing.T) {
 // TestRunsAreReadInOrder: all daemons can read the last runs of a job, in order.
 func TestRunsAreReadInOrder(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
-		s, beside := open(), open()
-		j, well := entry("a-x", "1"), entry("a-y", "1")
-		ingest(t, s, j, well)
+		s, otherStore := open(), open()
+		j, goodEntry := entry("a-x", "1"), entry("a-y", "1")
+		ingest(t, s, j, goodEntry)
 		runTexts := func(id job.ID) (words string) {
-			for i, r := range get(t, beside, id).Runs {
+			for i, r := range get(t, otherStore, id).Runs {
 				words += fmt.Sprintf("%d %s %s %s;", r.N, r.Outcome, r.Sysid, r.Error)
 				if r.Started.IsZero() != (i == 1) || r.Took < 0 || len(r.Error) > 1<<10 {
 					t.Errorf("%+v", r)
@@ -106,7 +106,7 @@ func TestRunsAreReadInOrder(t *testing.T) {
 		checkEqual(t, "runs", runTexts(j.ID), "1 failed "+testSysid+" no;2 lost "+otherSysid+" its daemon was lost;3 timed_out "+testSysid+" at line 1;4 answered "+testSysid+" ;")
 		got := take(t, s, testSysid, "a-y", 1, testTTL)
 		end(t, s, testSysid, RunEnd{Run: got[0].Run, Code: job.CodeOK, Status: 200})
-		checkEqual(t, "what succeeded at once", runTexts(well.ID), "1 answered  ;")
+		checkEqual(t, "what succeeded at once", runTexts(goodEntry.ID), "1 answered  ;")
 		if err := s.Retry(t.Context(), j.ID); err != nil {
 			t.Fatal(err)
 		}

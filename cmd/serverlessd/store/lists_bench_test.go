@@ -58,19 +58,19 @@ func BenchmarkLists(b *testing.B) {
 					for _, q := range kind.lists {
 						q.Limit = 50
 						q.WithLastRun = true
-						start, longest, asks, found := time.Now(), time.Duration(0), 0, 0
-						for first := true; first || q.After != "" && found == 0; first = false {
+						start, longest, queryCount, rowCount := time.Now(), time.Duration(0), 0, 0
+						for first := true; first || q.After != "" && rowCount == 0; first = false {
 							at := time.Now()
 							list, next, err := s.Jobs(b.Context(), q)
 							if err != nil {
 								b.Fatal(err)
 							}
 							longest, q.After = max(longest, time.Since(at)), next
-							asks++
-							found += len(list)
+							queryCount++
+							rowCount += len(list)
 						}
 						q.After = ""
-						b.Logf("%+v: %d found, %d requests, the longest took %s, all %s", q, found, asks, longest.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+						b.Logf("%+v: %d found, %d requests, the longest took %s, all %s", q, rowCount, queryCount, longest.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 					}
 					at := time.Now()
 					counts, err := s.Counts(b.Context(), "")

@@ -63,12 +63,12 @@ func TestFileReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s := openStore(t, "sqlite:"+path)
 	ingest(t, s, entry("a-x", "before"))
-	away := path + ".away"
+	otherPath := path + ".away"
 	for _, instead := range []func() error{
 		func() error { return nil },
 		func() error { return os.WriteFile(path, nil, 0o600) },
 	} {
-		if err := errors.Join(os.Rename(path, away), instead()); err != nil {
+		if err := errors.Join(os.Rename(path, otherPath), instead()); err != nil {
 			t.Fatal(err)
 		}
 		_, err := s.Counts(t.Context(), "a-x")
@@ -78,7 +78,7 @@ func TestFileReplaced(t *testing.T) {
 		if !strings.Contains(err.Error(), "removed or replaced") {
 			t.Errorf("the reason is %v", err)
 		}
-		if err := os.Rename(away, path); err != nil {
+		if err := os.Rename(otherPath, path); err != nil {
 			t.Fatal(err)
 		}
 		checkEqual(t, "the waiting", counts(t, s, "a-x").Waiting, 1)

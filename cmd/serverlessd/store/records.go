@@ -196,26 +196,26 @@ func (q Query) condition(now time.Time) (sql string, args []any) {
 	case q.Type != "":
 		sql, args = "+j.type = ?", []any{job.Jobtype(q.Client, q.Type)}
 	}
-	and := func(text string, more ...any) {
+	addTerm := func(text string, moreArgs ...any) {
 		sql += " AND " + text
-		args = append(args, more...)
+		args = append(args, moreArgs...)
 	}
 	if q.After != "" {
-		and("j.id < ?", string(q.After))
+		addTerm("j.id < ?", string(q.After))
 	}
 	const lock = "+j.`lock`"
 	switch q.State {
 	case "":
 	case job.Waiting:
-		and(lock+" = '' AND +j.dt <= ?", formatTime(now))
+		addTerm(lock+" = '' AND +j.dt <= ?", formatTime(now))
 	case job.Deferred:
-		and(lock+" = '' AND +j.dt > ?", formatTime(now))
+		addTerm(lock+" = '' AND +j.dt > ?", formatTime(now))
 	case job.Running:
-		and(lock+" <> '' AND "+lock+" <> ?", endedLock)
+		addTerm(lock+" <> '' AND "+lock+" <> ?", endedLock)
 	case job.Abandoned:
-		and(lock+" = ? AND +j.code NOT IN (?,?,?)", endedLock, job.CodeOK, job.CodeFailed, job.CodeExpired)
+		addTerm(lock+" = ? AND +j.code NOT IN (?,?,?)", endedLock, job.CodeOK, job.CodeFailed, job.CodeExpired)
 	default: // the state of an ended job follows from its code
-		and(lock+" = ? AND +j.code = ?", endedLock, string(q.State))
+		addTerm(lock+" = ? AND +j.code = ?", endedLock, string(q.State))
 	}
 	return sql, args
 }

@@ -60,21 +60,21 @@ func TestAgeOfNoJob(t *testing.T) {
 func TestHastenMakesJobDueNow(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ctx := t.Context()
-		late, again := entry("a-x", "late"), entry("a-x", "again")
-		late.Due = time.Now().Add(testTTL)
-		ingest(t, s, late, again)
+		lateEntry, retriedEntry := entry("a-x", "late"), entry("a-x", "again")
+		lateEntry.Due = time.Now().Add(testTTL)
+		ingest(t, s, lateEntry, retriedEntry)
 		run := take(t, s, testSysid, "a-x", 2, testTTL)
 		checkEqual(t, "due", payloads(run), "again")
-		checkError(t, s.Hasten(ctx, again.ID), ErrRunning)
+		checkError(t, s.Hasten(ctx, retriedEntry.ID), ErrRunning)
 		end(t, s, testSysid, RunEnd{Run: run[0].Run, Action: EndRetry, Code: job.CodeRetry, Status: 100, Delay: testTTL})
 		checkEqual(t, "before", counts(t, s, "a-x"), Counts{Added: 2, Deferred: 2})
-		for _, id := range []job.ID{late.ID, again.ID, again.ID} {
+		for _, id := range []job.ID{lateEntry.ID, retriedEntry.ID, retriedEntry.ID} {
 			if err := s.Hasten(ctx, id); err != nil {
 				t.Fatal(err)
 			}
 		}
 		checkEqual(t, "after", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
-		r := get(t, s, again.ID)
+		r := get(t, s, retriedEntry.ID)
 		checkEqual(t, "as it was, but for its time", []any{r.State, r.Tries, r.Code}, []any{job.Waiting, 1, job.CodeRetry})
 		run = take(t, s, testSysid, "a-x", 2, testTTL)
 		checkEqual(t, "taken", len(run), 2)
@@ -149,31 +149,31 @@ func TestBoundedLists(t *testing.T) {
 		}
 		checkEqual(t, "taken", len(take(t, s, testSysid, "b-x", 1, testTTL)), 1)
 		ingest(t, s, entries[2:]...)
-		list := func(q Query) (found string, asks int) {
+		list := func(q Query) (found string, queryCount int) {
 			t.Helper()
-			for q.Limit = 30; ; asks++ {
+			for q.Limit = 30; ; queryCount++ {
 				some, next, err := s.Jobs(t.Context(), q)
-				if err != nil || asks > 50 {
-					t.Fatal(asks, err)
+				if err != nil || queryCount > 50 {
+					t.Fatal(queryCount, err)
 				}
 				for _, r := range some {
 					found += fmt.Sprint(slices.IndexFunc(entries, func(e journal.Entry) bool { return e.ID == r.ID })) + " "
 				}
 				if q.After = next; next == "" {
-					return found, asks + 1
+					return found, queryCount + 1
 				}
 			}
 		}
 		for _, q := range []Query{{State: job.Failed}, {Client: "a", State: job.Failed}, {Client: "a", Type: "x", State: job.Failed}} {
-			found, asks := list(q)
-			checkEqual(t, "failed", []any{found, asks}, []any{"0 ", 3})
+			found, queryCount := list(q)
+			checkEqual(t, "failed", []any{found, queryCount}, []any{"0 ", 3})
 		}
 		for _, q := range []Query{{State: job.Running}, {Client: "b", State: job.Running}} {
-			found, asks := list(q)
-			checkEqual(t, "running", []any{found, asks}, []any{"1 ", 1})
+			found, queryCount := list(q)
+			checkEqual(t, "running", []any{found, queryCount}, []any{"1 ", 1})
 		}
-		found, asks := list(Query{})
-		checkEqual(t, "all", []any{len(strings.Fields(found)), strings.HasPrefix(found, "44 43 "), strings.HasSuffix(found, " 1 0 "), asks}, []any{45, true, true, 3})
+		found, queryCount := list(Query{})
+		checkEqual(t, "all", []any{len(strings.Fields(found)), strings.HasPrefix(found, "44 43 "), strings.HasSuffix(found, " 1 0 "), queryCount}, []any{45, true, true, 3})
 		found, _ = list(Query{Client: "b"})
 		checkEqual(t, "of a client", []any{len(strings.Fields(found)), strings.HasPrefix(found, "43 41 ")}, []any{22, true})
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 9})

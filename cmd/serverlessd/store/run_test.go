@@ -114,9 +114,9 @@ func TestEndsOfRunsAreStored(t *testing.T) {
 		checkError(t, err, ErrUnknown)
 		r2 := get(t, s, got[2].ID)
 		checkEqual(t, "again", []any{r2.State, r2.Code, r2.Status, r2.Tries, r2.Lock}, []any{job.Deferred, "error", 503, 1, ""})
-		again := take(t, s, otherSysid, "a-x", 9, testTTL)
-		checkEqual(t, "given back", payloads(again), "3")
-		checkEqual(t, "its try", again[0].Tries, 1)
+		retaken := take(t, s, otherSysid, "a-x", 9, testTTL)
+		checkEqual(t, "given back", payloads(retaken), "3")
+		checkEqual(t, "its try", retaken[0].Tries, 1)
 		checkEqual(t, "follow-on payloads", payloads(take(t, s, otherSysid, "a-next", 9, testTTL)), "follows ")
 		checkEqual(t, "abandoned", get(t, s, got[4].ID).State, job.Abandoned)
 	})
@@ -130,12 +130,12 @@ func TestOldRuns(t *testing.T) {
 		checkEqual(t, "freed", sweep(t, s, laxSweep), SweepResult{Freed: 1})
 		r := get(t, s, old.ID)
 		checkEqual(t, "freed", []any{r.State, r.Code, r.Tries}, []any{job.Waiting, job.CodeLockExpired, 1})
-		again := take(t, s, otherSysid, "a-x", 1, testTTL)[0]
-		checkEqual(t, "second try", again.Tries, 2)
+		secondRun := take(t, s, otherSysid, "a-x", 1, testTTL)[0]
+		checkEqual(t, "second try", secondRun.Tries, 2)
 		checkEqual(t, "old run", end(t, s, testSysid, RunEnd{Run: old.Run, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[false]")
-		checkEqual(t, "old sysid, new try", end(t, s, testSysid, RunEnd{Run: again.Run, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[false]")
+		checkEqual(t, "old sysid, new try", end(t, s, testSysid, RunEnd{Run: secondRun.Run, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[false]")
 		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Running: 1})
-		checkEqual(t, "new run", end(t, s, otherSysid, RunEnd{Run: again.Run, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[true]")
+		checkEqual(t, "new run", end(t, s, otherSysid, RunEnd{Run: secondRun.Run, Action: EndArchive, Code: job.CodeOK, Status: 200}), "[true]")
 	})
 }
 

@@ -213,12 +213,12 @@ func (d *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 		return err
 	}
 	if set := d.clock().Sub(now); set.Abs() > maxJitter { // the clock's time before; see clock.behind
-		var behind int64
-		if err := queryOne(ctx, t, "SELECT value FROM sq_meta WHERE name = 'behind'", nil, &behind); err != nil {
+		var behindMS int64
+		if err := queryOne(ctx, t, "SELECT value FROM sq_meta WHERE name = 'behind'", nil, &behindMS); err != nil {
 			return err
 		}
 		if _, err := t.ExecContext(ctx, "INSERT INTO sq_meta (name, value) VALUES ('behind', ?), ('behind_until', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-			max(0, behind+set.Milliseconds()), d.clock().UnixMilli()); err != nil {
+			max(0, behindMS+set.Milliseconds()), d.clock().UnixMilli()); err != nil {
 			return err
 		}
 	}

@@ -90,8 +90,8 @@ func TestSweepEndsExpiredRuns(t *testing.T) {
 // TestClockIsSet: when the store's clock is set forward by more than the ttl of locks, living
 // daemons keep their locks, and dead daemons lose theirs a ttl later.
 func TestClockIsSet(t *testing.T) {
-	var ahead atomic.Int64
-	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, nil)
+	var clockShift atomic.Int64
+	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return time.Now().Add(time.Duration(clockShift.Load())) }, nil)
 	defer s.Close()
 	if err := s.Reserve(t.Context(), testSysid, testTTL); err != nil {
 		t.Fatal(err)
@@ -102,14 +102,14 @@ func TestClockIsSet(t *testing.T) {
 	w.RetryFor, w.TTL = 10*testTTL, testTTL
 	sweep(t, s, w)
 	for range 2 {
-		ahead.Add(int64(2 * testTTL))
+		clockShift.Add(int64(2 * testTTL))
 		for range 2 {
 			checkEqual(t, "swept", sweep(t, s, w), SweepResult{})
 		}
 		lost, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
 		checkEqual(t, "renewed", []any{len(lost), err}, []any{0, nil})
 	}
-	ahead.Add(int64(2 * testTTL))
+	clockShift.Add(int64(2 * testTTL))
 	w.TTL = 10 * time.Millisecond
 	for end := time.Now().Add(testTimeout); sweep(t, s, w).Freed == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -198,7 +198,7 @@ func TestClockJumps(t *testing.T) {
 		t.Fatal(err)
 	}
 	// aged takes a job that has already run, and returns the age that the store reports.
-	aged := func(s Store) time.Duration {
+	takenAge := func(s Store) time.Duration {
 		taken, err := s.Take(t.Context(), TakeRequest{Sysid: otherSysid, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
 		if err != nil || len(taken) != 1 {
 			t.Fatal(taken, err)
@@ -210,7 +210,7 @@ func TestClockJumps(t *testing.T) {
 		checkEqual(t, "by a daemon that sees the jump", sweep(t, s, w), none)
 		checkEqual(t, "by a daemon that starts after the jump", sweep(t, open(), w), none)
 		if jump > 0 {
-			checkEqual(t, "age", []time.Duration{aged(s), aged(open())}, []time.Duration{0, 0})
+			checkEqual(t, "age", []time.Duration{takenAge(s), takenAge(open())}, []time.Duration{0, 0})
 		}
 		if _, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil {
 			t.Fatal(err)
@@ -222,10 +222,10 @@ func TestClockJumps(t *testing.T) {
 	// The clock runs evenly; daemons start again within an hour, and the time passes in steps.
 	pass(s, 7*time.Hour)
 	checkEqual(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
-	checkEqual(t, "age", aged(s) > 6*time.Hour, true)
+	checkEqual(t, "age", takenAge(s) > 6*time.Hour, true)
 	uptime += 40 * time.Minute
 	s = open()
-	checkEqual(t, "age after a start", aged(s) > 6*time.Hour, true)
+	checkEqual(t, "age after a start", takenAge(s) > 6*time.Hour, true)
 	checkEqual(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
 	checkEqual(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
 	// A daemon that starts after a long downtime does not trust the clock in its first hour.
@@ -267,11 +267,11 @@ func TestClockAhead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			again := func(jobtype string, fate EndAction) {
+			checkFate := func(jobtype string, fate EndAction) {
 				end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, jobtype, 1, time.Minute)[0].Run, Action: fate, Code: job.CodeError, Status: 500, Delay: time.Minute})
 			}
 			add("a-tried", 0)
-			again("a-tried", EndRetry)
+			checkFate("a-tried", EndRetry)
 			add("a-undone", 0)
 			for range 25 {
 				add("a-asked", 2*day)
@@ -283,9 +283,9 @@ func TestClockAhead(t *testing.T) {
 			add("a-later", time.Hour)
 			add("a-lost", 0)
 			add("a-failed", 0)
-			again("a-tried", EndRetry)
-			again("a-failed", EndRetry)
-			again("a-undone", EndGiveBack)
+			checkFate("a-tried", EndRetry)
+			checkFate("a-failed", EndRetry)
+			checkFate("a-undone", EndGiveBack)
 			take(t, s, otherSysid, "a-lost", 1, time.Minute)
 			if err := s.Reserve(t.Context(), otherSysid, time.Minute); err != nil {
 				t.Fatal(err)
@@ -411,9 +411,9 @@ func TestClockBehind(t *testing.T) {
 				s = open()
 			}
 			pass(5 * time.Hour)
-			aged, err := s.Take(t.Context(), TakeRequest{Sysid: otherSysid, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
-			if err != nil || len(aged) != 1 || aged[0].Age > w.RetryFor {
-				t.Error("age:", aged, err)
+			takenJobs, err := s.Take(t.Context(), TakeRequest{Sysid: otherSysid, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
+			if err != nil || len(takenJobs) != 1 || takenJobs[0].Age > w.RetryFor {
+				t.Error("age:", takenJobs, err)
 			}
 			checkEqual(t, "in five hours", swept, SweepResult{})
 			pass(4 * time.Hour)
@@ -482,9 +482,9 @@ func TestWrongCountsAreReported(t *testing.T) {
 		ingest(t, s, jobs...)
 		run := take(t, s, testSysid, "a-07", 1, testTTL)[0]
 		for _, c := range []struct {
-			name, change, back string
-			imbalance          int64
-			types              string
+			name, change, repair string
+			imbalance            int64
+			types                string
 		}{
 			{"nothing", "SELECT 1", "SELECT 1", 0, "[]"},
 			{"a lost job", "UPDATE sq_jobs SET type = 'b-y' WHERE id = '" + string(jobs[19].ID) + "'",
@@ -498,7 +498,7 @@ func TestWrongCountsAreReported(t *testing.T) {
 			change(c.change)
 			imbalance, types := round()
 			checkEqual(t, c.name, []any{imbalance, types}, []any{c.imbalance, c.types})
-			change(c.back)
+			change(c.repair)
 			round()
 			imbalance, types = round()
 			checkEqual(t, c.name+", and back", []any{imbalance, types}, []any{0, "[]"})

@@ -53,7 +53,7 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype st
 	if err != nil {
 		return err
 	}
-	var ask, hits []string
+	var queries, hits []string
 	var known []typeHead
 	now := time.Now()
 	s.mu.Lock()
@@ -67,14 +67,14 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype st
 		if h, ok := s.heads.byType[jobtype]; ok && h.open == n && now.Sub(h.askedAt) < maxHeadAge {
 			hits, known = append(hits, jobtype), append(known, h)
 		} else {
-			ask = append(ask, jobtype)
+			queries = append(queries, jobtype)
 		}
 	}
 	s.mu.Unlock()
 	for i, h := range known {
 		visit(hits[i], h.oldest, h.open)
 	}
-	for text, args := range inLists(ask) {
+	for text, args := range inLists(queries) {
 		err := eachRow(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
 			" FROM (SELECT DISTINCT type FROM sq_counts WHERE type"+text+") t", args, func(r *sql.Rows) error {
 			var jobtype string

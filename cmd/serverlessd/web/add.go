@@ -62,58 +62,58 @@ func (s *Web) add(r *request) error {
 	if err != nil {
 		return err
 	}
-	added, receipt, err := s.addLines(r, due, delay, keyReq)
+	reply, receipt, err := s.addLines(r, due, delay, keyReq)
 	if err != nil {
 		return err
 	}
 	switch {
-	case wait == "" || added.Count == 0 && keyReq == nil:
+	case wait == "" || reply.Count == 0 && keyReq == nil:
 	case keyReq != nil:
-		added.Stored = new(bool)
-		*added.Stored = true
+		reply.Stored = new(bool)
+		*reply.Stored = true
 	default:
 		door.AllowLongAnswer(r.w)
 		ctx, cancel := context.WithTimeout(r.Context(), storedWait)
 		defer cancel()
 		err := s.queue.Stored(ctx, receipt)
 		stored := err == nil
-		if added.Stored = &stored; errors.Is(err, journal.ErrSetAside) {
-			added.Reason = err.Error()
+		if reply.Stored = &stored; errors.Is(err, journal.ErrSetAside) {
+			reply.Reason = err.Error()
 		}
 	}
-	return answer(r.w, added.status, added)
+	return answer(r.w, reply.status, reply)
 }
 
 // addLines reads a body and adds its lines, to the journal or, with keys, to the store.
-func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (added addReply, receipt journal.Receipt, err error) {
+func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *keyRequest) (reply addReply, receipt journal.Receipt, err error) {
 	body, releaseBuffer, err := s.read(r)
 	if err != nil {
-		return added, receipt, err
+		return reply, receipt, err
 	}
 	defer releaseBuffer()
 	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, checkType: r.covers}
 	if err := p.parse(body); err != nil {
-		return added, receipt, err
+		return reply, receipt, err
 	}
-	added = addReply{OK: true, Count: p.count, IDs: idListJSON("[]"), status: http.StatusOK}
+	reply = addReply{OK: true, Count: p.count, IDs: idListJSON("[]"), status: http.StatusOK}
 	for i := range p.batches {
 		p.batches[i].Due, p.batches[i].Delay = due, delay
 		if s.queue.IsUnhandled(p.batches[i].Jobtype) {
-			added.Handlers = new(int)
+			reply.Handlers = new(int)
 		}
 	}
 	switch {
 	case p.count == 0:
 	case keyReq != nil:
-		err = s.addUnique(r, &p, keyReq, &added)
+		err = s.addUnique(r, &p, keyReq, &reply)
 	default:
-		receipt, err = s.append(r, &p, &added)
+		receipt, err = s.append(r, &p, &reply)
 	}
-	return added, receipt, err
+	return reply, receipt, err
 }
 
 // append adds lines to the journal.
-func (s *Web) append(r *request, p *parser, added *addReply) (receipt journal.Receipt, err error) {
+func (s *Web) append(r *request, p *parser, reply *addReply) (receipt journal.Receipt, err error) {
 	receipt, err = s.queue.Add(r.Context(), p.batches)
 	if err != nil && r.Context().Err() != nil {
 		return receipt, unavailable("journal_failed", "the disk took too long: the lines may have been accepted, or not")
@@ -121,13 +121,13 @@ func (s *Web) append(r *request, p *parser, added *addReply) (receipt journal.Re
 	if err != nil {
 		return receipt, err
 	}
-	added.IDs = make(idListJSON, 0, p.count*idSize+1)
+	reply.IDs = make(idListJSON, 0, p.count*idSize+1)
 	for i, first := range receipt.First {
 		for n := range p.batches[i].Lines {
-			added.IDs.add(first.Add(n))
+			reply.IDs.add(first.Add(n))
 		}
 	}
-	added.IDs.close()
+	reply.IDs.close()
 	return receipt, nil
 }
 

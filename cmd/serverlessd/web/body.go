@@ -152,7 +152,7 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	if size > 0 && lines[size-1] != '\n' {
 		return nil, p.refuse("bytes=%d does not end after a newline", size)
 	}
-	begin := p.lineNumber
+	firstLine := p.lineNumber
 	for len(lines) > 0 {
 		var line []byte
 		line, lines = cutLine(lines)
@@ -164,7 +164,7 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	end, rest := cutLine(rest)
 	p.lineNumber++
 	if string(bytes.TrimSuffix(end, []byte("\r"))) != batchEnd {
-		return nil, p.refuse("%q must follow the %d bytes of the batch that begins in line %d, but %.60q follows", batchEnd, size, begin, end)
+		return nil, p.refuse("%q must follow the %d bytes of the batch that begins in line %d, but %.60q follows", batchEnd, size, firstLine, end)
 	}
 	return rest, nil
 }

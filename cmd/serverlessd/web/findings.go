@@ -55,8 +55,8 @@ func (p *endHistory) find(snapshot *engine.Snapshot, handlers map[string]*job.Ha
 }
 
 // findFindings returns the current findings. ended counts the runs that ended in the last period.
-// bad counts those of them that did not succeed.
-func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, bad int64, window time.Duration) finding.Conditions {
+// failedCount counts those of them that did not succeed.
+func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, failedCount int64, window time.Duration) finding.Conditions {
 	found := finding.Conditions{}
 	daemon := func(severity, cause, text, advice string) {
 		found.Add(severity, "daemon", "daemon", cause, text, advice)
@@ -96,13 +96,13 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 			client, typ, _ := strings.Cut(jobtype, "-")
 			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Its jobs run once it has one: POST /%s/handler/add/%s", client, typ))
 		}
-		if bad := c.Failed + c.Abandoned; bad > 1 && bad >= c.OK {
+		if failedCount := c.Failed + c.Abandoned; failedCount > 1 && failedCount >= c.OK {
 			failing = true
-			found.Add(api.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", bad, c.OK), "Their output says why; once that is fixed, retry them.")
+			found.Add(api.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", failedCount, c.OK), "Their output says why; once that is fixed, retry them.")
 		}
 	}
-	if !failing && bad > 1 && 2*bad > ended {
-		daemon(api.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", bad, ended), "The output of the jobs says why.")
+	if !failing && failedCount > 1 && 2*failedCount > ended {
+		daemon(api.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", failedCount, ended), "The output of the jobs says why.")
 	}
 	journal := func(severity, cause, text, advice string) {
 		found.Add(severity, "journal", "journal", cause, text, advice)

@@ -17,7 +17,7 @@ func TestEachProblemIsFound(t *testing.T) {
 	type types = map[string]store.Counts
 	errGone, handled := errors.New("gone"), map[string]*job.Handler{"a-x": {}}
 	opt := &Options{JournalMax: 1000, Concurrency: 2}
-	begin := time.Unix(1_700_000_000, 0)
+	start := time.Unix(1_700_000_000, 0)
 	for name, c := range map[string]struct {
 		l     engine.Snapshot
 		ready error
@@ -45,9 +45,9 @@ func TestEachProblemIsFound(t *testing.T) {
 	} {
 		var p endHistory
 		c.l.HandsOut = true
-		p.find(&engine.Snapshot{HandsOut: true, Ended: map[string]int64{"ok": 100}}, handled, nil, opt, begin)
+		p.find(&engine.Snapshot{HandsOut: true, Ended: map[string]int64{"ok": 100}}, handled, nil, opt, start)
 		var texts []string
-		for _, f := range p.find(&c.l, handled, c.ready, opt, begin.Add(10*time.Second)) {
+		for _, f := range p.find(&c.l, handled, c.ready, opt, start.Add(10*time.Second)) {
 			texts = append(texts, strings.Join([]string{f.Severity, f.Subject, f.Cause, f.Finding.Finding, f.Advice}, " "))
 		}
 		if got := strings.Join(texts, "; "); c.want == "" && got != "" || len(texts) > 1 || !strings.HasPrefix(got, c.want) {
@@ -55,7 +55,7 @@ func TestEachProblemIsFound(t *testing.T) {
 		}
 	}
 	var p endHistory
-	if got := p.find(&engine.Snapshot{}, nil, nil, opt, begin); len(got) != 1 || got[0].Cause != "paused" {
+	if got := p.find(&engine.Snapshot{}, nil, nil, opt, start); len(got) != 1 || got[0].Cause != "paused" {
 		t.Errorf("stopped: %v", got)
 	}
 }

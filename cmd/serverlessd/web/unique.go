@@ -79,7 +79,7 @@ func (r *request) milliseconds(name string) (time.Duration, error) {
 }
 
 // addUnique adds lines with unique keys.
-func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, added *addReply) error {
+func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, reply *addReply) error {
 	own := keyReq.key == payloadKey
 	switch {
 	case p.count > 1 && !own:
@@ -103,27 +103,27 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, added *addRep
 	} else if err != nil {
 		return err
 	}
-	added.Count, added.status = 0, http.StatusOK
-	added.IDs = make(idListJSON, 0, len(shared)*idSize+1)
+	reply.Count, reply.status = 0, http.StatusOK
+	reply.IDs = make(idListJSON, 0, len(shared)*idSize+1)
 	results := make([]*string, len(shared))
 	for i, one := range shared {
-		added.IDs.add(one.ID)
+		reply.IDs.add(one.ID)
 		if one.Made() {
-			added.Count++
+			reply.Count++
 		}
 		if results[i] = &shared[i].Outcome; one.Outcome == "" {
-			results[i], added.status = nil, http.StatusCreated
+			results[i], reply.status = nil, http.StatusCreated
 		}
 	}
-	added.IDs.close()
+	reply.IDs.close()
 	switch {
 	case len(shared) > 1:
-		added.Unique = results
+		reply.Unique = results
 	case results[0] != nil:
-		added.Unique = *results[0]
+		reply.Unique = *results[0]
 	}
 	if len(shared) == 1 {
-		added.ID = shared[0].ID
+		reply.ID = shared[0].ID
 	}
 	return nil
 }

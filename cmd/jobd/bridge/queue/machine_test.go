@@ -224,10 +224,10 @@ func (w *simulation) completeSomething() {
 }
 
 func (w *simulation) completeFetch() {
-	wants, begin := map[string]int{}, map[string]int{}
+	wantCounts, beginCounts := map[string]int{}, map[string]int{}
 	var names []string
 	for _, want := range w.fetchInProgress {
-		names, wants[want.Target], begin[want.Target] = append(names, want.Target), want.Rows, want.MaxBegin
+		names, wantCounts[want.Target], beginCounts[want.Target] = append(names, want.Target), want.Rows, want.MaxBegin
 	}
 	w.fetchInProgress = nil
 	if w.rng.IntN(6) == 0 {
@@ -248,18 +248,18 @@ func (w *simulation) completeFetch() {
 	unfinished := []string{}
 	left := w.limit
 	found = slices.DeleteFunc(found, func(r Row) bool {
-		if wants[r.Target] == 0 || w.limit > 0 && left == 0 {
+		if wantCounts[r.Target] == 0 || w.limit > 0 && left == 0 {
 			unfinished = append(unfinished, r.Target)
 			return true
 		}
-		wants[r.Target]--
+		wantCounts[r.Target]--
 		left--
 		return false
 	})
 	for i, r := range found {
 		w.table[r.ID].status = "accepted"
 		// A row that this daemon has claimed does not begin, unless it has just ended.
-		if begin[r.Target]--; begin[r.Target] >= 0 && (!w.machine.HasRow(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
+		if beginCounts[r.Target]--; beginCounts[r.Target] >= 0 && (!w.machine.HasRow(r.ID) || w.running[r.ID] && w.rng.IntN(4) == 0) {
 			w.table[r.ID].status, found[i].StartedAt = "running", 1
 			w.endedRows[r.ID] = w.running[r.ID]
 		}
@@ -319,8 +319,8 @@ func (w *simulation) settle() {
 		}
 		w.fetchInProgress = got.Fetch
 	}
-	if again := w.machine.NextEffects(); again.Start != nil || again.Fetch != nil || again.Release != nil || again.Undo != nil {
-		w.fail("effects come twice: %+v", again)
+	if nextEffects := w.machine.NextEffects(); nextEffects.Start != nil || nextEffects.Fetch != nil || nextEffects.Release != nil || nextEffects.Undo != nil {
+		w.fail("effects come twice: %+v", nextEffects)
 	}
 	running := 0
 	for i, s := range w.machine.Status() {

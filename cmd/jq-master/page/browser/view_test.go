@@ -123,8 +123,8 @@ func TestPlotHistory(t *testing.T) {
 			while (i > 0 && s.of.queued[i - 1] === 3) i--;
 			return i < s.t.length ? Date.now() / 1000 - s.t[i] : 0`)
 	}
-	if ago := known(); ago < 5 {
-		t.Errorf("only the last %.1f s are known", ago)
+	if secondsAgo := known(); secondsAgo < 5 {
+		t.Errorf("only the last %.1f s are known", secondsAgo)
 	}
 	hide := `Object.defineProperty(document, 'hidden', { configurable: true, get: () => $0 });
 		document.dispatchEvent(new Event('visibilitychange'))`
