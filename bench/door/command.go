@@ -34,9 +34,9 @@ func Command(cmd *cobra.Command, measure func(ctx context.Context, w io.Writer) 
 }
 
 // AtLeast returns an error if the value of an option is too small.
-func AtLeast(least int, name string, value int) error {
-	if value < least {
-		return fmt.Errorf("%s %d: must be at least %d", name, value, least)
+func AtLeast(minimum int, name string, value int) error {
+	if value < minimum {
+		return fmt.Errorf("%s %d: must be at least %d", name, value, minimum)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 	if err := s.setConstraint(0, 0, "ge"); err != nil { // the reply waits until the broker has all jobs
 		return nil, err
 	}
-	fill := time.Since(start).Seconds()
+	fillSeconds := time.Since(start).Seconds()
 	if _, err := door.NewClient(s.master.Addr, 0).Do(constraintHead("DELETE", 0), nil, http.StatusNoContent); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *servers) measureWaiting(ctx context.Context, system string, o Options) 
 			return rounds, err
 		}
 		r := Round{System: system, Jobs: min(handedOutJobs, o.Jobs/4), Constraints: constraints,
-			BytesPerJob: float64(after.RSS-before.RSS) / float64(o.Jobs), FillSeconds: fill}
+			BytesPerJob: float64(after.RSS-before.RSS) / float64(o.Jobs), FillSeconds: fillSeconds}
 		if err := s.measure(&r, func() error { return s.handOut(ctx, o, &r) }); err != nil {
 			return rounds, err
 		}

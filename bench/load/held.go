@@ -22,11 +22,11 @@ func (h *heldJobs) nextDue() int64 { return h.ring[h.head].due }
 
 func (h *heldJobs) push(due int64, w *Worker, job Job) {
 	if h.count == len(h.ring) {
-		larger := make([]heldJob, max(64, 2*len(h.ring)))
+		newRing := make([]heldJob, max(64, 2*len(h.ring)))
 		for i := range h.count {
-			larger[i] = h.ring[(h.head+i)%len(h.ring)]
+			newRing[i] = h.ring[(h.head+i)%len(h.ring)]
 		}
-		h.ring, h.head = larger, 0
+		h.ring, h.head = newRing, 0
 	}
 	p := &h.ring[(h.head+h.count)%len(h.ring)]
 	h.count++

@@ -57,7 +57,7 @@ func TestOutstandingAgainstSet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	b := outstanding{submitter: 1}
 	due := map[Number]int64{}
-	var given []Number
+	var openNumbers []Number
 	for i := range int64(50_000) {
 		if rng.IntN(2) == 0 {
 			n, ok := b.open(i)
@@ -65,9 +65,9 @@ func TestOutstandingAgainstSet(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %x given out twice", seed, i, n)
 			}
 			due[n] = i
-			given = append(given, n)
-		} else if len(given) > 0 {
-			n := given[rng.IntN(len(given))]
+			openNumbers = append(openNumbers, n)
+		} else if len(openNumbers) > 0 {
+			n := openNumbers[rng.IntN(len(openNumbers))]
 			want, isDue := due[n]
 			sent, _, fault, ok := b.close(n)
 			if ok != isDue || ok && sent != want || !ok && fault != Doubled {

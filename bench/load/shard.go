@@ -53,7 +53,7 @@ type shard struct {
 	recording                 bool
 	latencies, spareLatencies *hdrhistogram.Histogram
 
-	held          heldJobs
+	heldJobs      heldJobs
 	schedule      *schedule // for an open loop
 	nextSubmitter int       // index of the submitter that sends next
 	churn         *churner
@@ -76,9 +76,9 @@ func (sh *shard) recordLatency(d int64) {
 func (sh *shard) step(now int64) (next int64) {
 	sh.now = now
 	next = -1
-	if sh.held.count > 0 {
+	if sh.heldJobs.count > 0 {
 		sh.answerDue(now)
-		next = earliest(next, sh.held.nextDue())
+		next = earliest(next, sh.heldJobs.nextDue())
 	}
 	if sh.schedule != nil {
 		next = earliest(next, sh.submitDue(now))
@@ -127,12 +127,12 @@ func (sh *shard) submitDue(now int64) (next int64) {
 }
 
 func (sh *shard) hold(w *Worker, job Job) {
-	sh.held.push(sh.now+int64(sh.cfg.WorkTime), w, job)
+	sh.heldJobs.push(sh.now+int64(sh.cfg.WorkTime), w, job)
 }
 
 func (sh *shard) answerDue(now int64) {
-	for sh.held.count > 0 && sh.held.nextDue() <= now {
-		h := sh.held.pop()
+	for sh.heldJobs.count > 0 && sh.heldJobs.nextDue() <= now {
+		h := sh.heldJobs.pop()
 		if h.worker.connections == h.connection {
 			h.worker.side.Answer(h.job)
 		}

@@ -152,16 +152,16 @@ func (c *Conn) fail(err error) {
 }
 
 func (c *Conn) read() {
-	buf, kept := c.loop.readBuffer, 0
+	buf, keptBytes := c.loop.readBuffer, 0
 	if len(c.in) > 0 {
 		if cap(c.in)-len(c.in) < minFree {
-			larger := make([]byte, len(c.in), 2*len(c.in)+2*minFree)
-			copy(larger, c.in)
-			c.in = larger
+			newBuf := make([]byte, len(c.in), 2*len(c.in)+2*minFree)
+			copy(newBuf, c.in)
+			c.in = newBuf
 		}
-		buf, kept = c.in[:cap(c.in)], len(c.in)
+		buf, keptBytes = c.in[:cap(c.in)], len(c.in)
 	}
-	n, errno := readFD(c.fd, buf[kept:])
+	n, errno := readFD(c.fd, buf[keptBytes:])
 	switch {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 		return
@@ -169,7 +169,7 @@ func (c *Conn) read() {
 		c.fail(errno)
 		return
 	case n == 0:
-		if kept > 0 {
+		if keptBytes > 0 {
 			c.fail(io.ErrUnexpectedEOF)
 		} else {
 			c.fail(nil)
@@ -177,14 +177,14 @@ func (c *Conn) read() {
 		return
 	}
 	c.loop.BytesIn += int64(n)
-	data := buf[:kept+n]
+	data := buf[:keptBytes+n]
 	used := c.handler.Data(c, data, c.loop.Now())
 	if c.fd < 0 {
 		return
 	}
 	rest := data[used:]
 	switch {
-	case len(rest) > 0 && kept > 0:
+	case len(rest) > 0 && keptBytes > 0:
 		c.in = data[:copy(data, rest)]
 	case len(rest) > 0:
 		c.in = append(c.in[:0], rest...)

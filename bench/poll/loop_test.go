@@ -12,13 +12,13 @@ import (
 
 // recorder keeps the bytes that arrive, and consumes them in units of a given size.
 type recorder struct {
-	unit   int
-	got    []byte
-	calls  int
-	closed chan error
+	unit      int
+	got       []byte
+	calls     int
+	closeErrs chan error
 }
 
-func newRecorder(unit int) *recorder { return &recorder{unit: unit, closed: make(chan error, 1)} }
+func newRecorder(unit int) *recorder { return &recorder{unit: unit, closeErrs: make(chan error, 1)} }
 
 func (r *recorder) Data(_ *Conn, in []byte, _ int64) int {
 	r.calls++
@@ -27,7 +27,7 @@ func (r *recorder) Data(_ *Conn, in []byte, _ int64) int {
 	return used
 }
 
-func (r *recorder) Closed(_ *Conn, err error) { r.closed <- err }
+func (r *recorder) Closed(_ *Conn, err error) { r.closeErrs <- err }
 
 func startLoop(t *testing.T, step func(int64) int64) *Loop {
 	t.Helper()
@@ -138,7 +138,7 @@ func TestRefusedConnectionIsClosed(t *testing.T) {
 		return // reported at once
 	}
 	select {
-	case err := <-r.closed:
+	case err := <-r.closeErrs:
 		if err == nil {
 			t.Error("closed without an error")
 		}
@@ -168,7 +168,7 @@ func TestHalfFrameAtTheEnd(t *testing.T) {
 		}
 	})
 	select {
-	case err := <-r.closed:
+	case err := <-r.closeErrs:
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("closed with %v", err)
 		}
@@ -197,9 +197,9 @@ func TestStepWhenDue(t *testing.T) {
 		return due
 	})
 	select {
-	case late := <-called:
-		if late < 0 {
-			t.Errorf("called %d ns too early", -late)
+	case lateness := <-called:
+		if lateness < 0 {
+			t.Errorf("called %d ns too early", -lateness)
 		}
 	case <-time.After(45 * time.Second):
 		t.Error("not called within 45 s")
@@ -255,7 +255,7 @@ func TestAdoptedConnectionIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer.Close()
-	if err := <-r.closed; err != nil || string(r.got) != "and back" {
+	if err := <-r.closeErrs; err != nil || string(r.got) != "and back" {
 		t.Fatalf("%q %v", r.got, err)
 	}
 }

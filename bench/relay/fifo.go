@@ -10,10 +10,10 @@ func (f *fifo[T]) len() int { return f.n }
 
 func (f *fifo[T]) push(v T) {
 	if f.n == len(f.ring) {
-		larger := make([]T, max(64, 2*len(f.ring)))
-		k := copy(larger, f.ring[f.head:])
-		copy(larger[k:], f.ring[:f.head])
-		f.ring, f.head = larger, 0
+		newRing := make([]T, max(64, 2*len(f.ring)))
+		k := copy(newRing, f.ring[f.head:])
+		copy(newRing[k:], f.ring[:f.head])
+		f.ring, f.head = newRing, 0
 	}
 	f.ring[(f.head+f.n)&(len(f.ring)-1)] = v
 	f.n++

@@ -85,10 +85,10 @@ func TestFramesArePassedOn(t *testing.T) { eachMode(t, passedOn) }
 
 func passedOn(t *testing.T, r *Relay) {
 	a, b := dial(t, r.SubmitAddr()), dial(t, r.SubmitAddr())
-	large := strings.Repeat("x", 3<<20)
+	largeBody := strings.Repeat("x", 3<<20)
 	a.send("job 1")
 	a.want(SubmitAck)
-	b.send("job 2 " + large)
+	b.send("job 2 " + largeBody)
 	b.want(SubmitAck)
 	a.send("job 3")
 	a.want(SubmitAck)
@@ -99,12 +99,12 @@ func passedOn(t *testing.T, r *Relay) {
 	w.want("job 1")
 	w.send("answer 1")
 	w.want(WorkerAck)
-	w.want("job 2 " + large)
+	w.want("job 2 " + largeBody)
 	a.want("answer 1")
-	w.send("answer 2 " + large)
+	w.send("answer 2 " + largeBody)
 	w.want(WorkerAck)
 	w.want("job 3")
-	b.want("answer 2 " + large)
+	b.want("answer 2 " + largeBody)
 	b.Close() // and a's jobs are not lost
 	w.send("answer 3")
 	w.want(WorkerAck)

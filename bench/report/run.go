@@ -191,12 +191,12 @@ func plural(n int, noun string) string {
 
 // describeEvents describes what happened besides answers.
 func describeEvents(r *result.Run) string {
-	var failed, forgotten, redelivered, late, workers, submitters int64
+	var failed, forgotten, redelivered, lateJobs, workers, submitters int64
 	for _, x := range r.Rounds {
 		failed += x.Failed
 		forgotten += x.Forgotten
 		redelivered += x.Redelivered
-		late += x.Deferred
+		lateJobs += x.Deferred
 		workers += x.WorkerHangups
 		submitters += x.SubmitterHangups
 	}
@@ -207,7 +207,7 @@ func describeEvents(r *result.Run) string {
 	}{
 		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {redelivered, "jobs sent to a worker again"},
 		{failed, "jobs failed after losing their workers"}, {forgotten, "jobs were outstanding when their submitter hung up"},
-		{late, "jobs were sent more than 1 ms late because of the generator"},
+		{lateJobs, "jobs were sent more than 1 ms late because of the generator"},
 	} {
 		if e.n > 0 {
 			parts = append(parts, formatThousands(float64(e.n))+" "+e.name)

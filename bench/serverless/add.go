@@ -15,13 +15,13 @@ import (
 // measureAdding runs clients that add lines, one request after another, and checks that all lines
 // are in the store. One thread serves all clients, because it shares the processors with the
 // daemon.
-func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
+func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int, duration time.Duration) error {
 	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
 	loop, err := poll.New(time.Now())
 	if err != nil {
 		return err
 	}
-	end, left, done := int64(during), clients, make(chan error, clients)
+	end, left, done := int64(duration), clients, make(chan error, clients)
 	var times []time.Duration
 	stopped := make(chan error, 1)
 	go func() { stopped <- loop.Run(func(int64) int64 { return -1 }) }()
@@ -60,7 +60,7 @@ func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(during + answerTimeout):
+	case <-time.After(duration + answerTimeout):
 		return fmt.Errorf("an answer takes more than %v", answerTimeout)
 	}
 	r.recordMeter(meter)

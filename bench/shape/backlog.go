@@ -107,9 +107,9 @@ func (s *session) reportDrain(ctx context.Context) (stop func()) {
 	go func() {
 		defer close(done)
 		for sleep(ctx, progressEvery) == nil {
-			left := float64(s.generator.Outstanding())
-			drained := float64(s.options.Jobs) - left
-			s.report("drain", drained/float64(s.options.Jobs), drained/time.Since(start).Seconds(), nil)
+			jobsLeft := float64(s.generator.Outstanding())
+			drainedJobs := float64(s.options.Jobs) - jobsLeft
+			s.report("drain", drainedJobs/float64(s.options.Jobs), drainedJobs/time.Since(start).Seconds(), nil)
 		}
 	}()
 	return func() { cancel(); <-done }

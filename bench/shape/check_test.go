@@ -162,7 +162,7 @@ func TestLossesAtFixedRate(t *testing.T) {
 	if r.Latency == nil || r.Latency.Count != r.Jobs {
 		t.Fatalf("%d jobs with %+v", r.Jobs, r.Latency)
 	}
-	if late := r.Latency.Max / 1e6; r.Jobs < 150-late || r.Jobs > 210+late {
+	if latenessMS := r.Latency.Max / 1e6; r.Jobs < 150-latenessMS || r.Jobs > 210+latenessMS {
 		t.Errorf("%d jobs with %+v in %.3f s at 1000 per second", r.Jobs, r.Latency, r.Seconds)
 	}
 }

@@ -27,10 +27,10 @@ func (a *API) getPage(w http.ResponseWriter, r *http.Request) {
 		data.UnixMS, data.Status, data.History = time.Now().UnixMilli(), &s, api.List[api.Moment]{Items: a.recentMoments()}
 		a.withSnapshot(func(snap *snapshot) { data.Look = a.encodeSnapshot(snap) })
 	}
-	data, err := json.Marshal(&data) // Marshal writes < and & as \u003c and \u0026
+	text, err := json.Marshal(&data) // Marshal writes < and & as \u003c and \u0026
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	web.Site.Index(w, r, data)
+	web.Site.Index(w, r, text)
 }

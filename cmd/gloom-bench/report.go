@@ -28,11 +28,11 @@ func reportCommand() *cobra.Command {
 				if plots == "" {
 					continue
 				}
-				drawn, err := report.Plot(f, plots)
+				plotFiles, err := report.Plot(f, plots)
 				if err != nil {
 					return fmt.Errorf("plots of %s: %w", path, err)
 				}
-				for _, p := range drawn {
+				for _, p := range plotFiles {
 					fmt.Fprintln(os.Stderr, "wrote", p)
 				}
 			}

@@ -29,7 +29,7 @@ type shapeCommand struct {
 }
 
 func shapes() []*shapeCommand {
-	closed := shape.Defaults()
+	closedLoop := shape.Defaults()
 
 	latency := shape.Defaults()
 	latency.Rate, latency.Duration = 10_000, 10*time.Second
@@ -55,7 +55,7 @@ func shapes() []*shapeCommand {
 	stall.Submitters, stall.Workers, stall.Rate, stall.Jobs, stall.Duration = 1, 1, 1000, 1_000_000, 2*time.Second
 
 	return []*shapeCommand{
-		{name: "throughput", short: "as many jobs as possible, with a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
+		{name: "throughput", short: "as many jobs as possible, with a window outstanding per submitter", rounds: 3, options: closedLoop, run: shape.Steady},
 		{name: "latency", short: "a fixed rate, timed from when each job should have left", rounds: 3, options: latency, run: shape.Steady,
 			long: `Jobs leave at a fixed rate, regardless of the server. A job's latency counts
 from the moment it should have left: a server that stalls cannot hide the jobs
@@ -113,8 +113,8 @@ func (s *shapeCommand) command() *cobra.Command {
 		f.IntVar(&o.Prefetch, "prefetch", o.Prefetch, "jobs out per worker connection")
 	}
 	if c := o.Churn; c != nil {
-		copied := *c
-		o.Churn = &copied
+		churn := *c
+		o.Churn = &churn
 		f.Float64Var(&o.Churn.Workers, "worker-ends", c.Workers, "workers that go or die per second")
 		f.Float64Var(&o.Churn.Submitters, "submitter-ends", c.Submitters, "submitters that go or die per second")
 		f.IntVar(&o.Churn.Steady, "steady-submitters", c.Steady, "submitters that stay")

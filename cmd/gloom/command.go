@@ -90,13 +90,13 @@ func (c *command) runJob(ctx context.Context, job *gloom.Job) (any, error) {
 	if job.Headers != nil {
 		start.Env = append(start.Env, "GLOOM_JOB_HEADERS="+string(job.Headers))
 	}
-	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
+	placeholders := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
 	for _, a := range c.args[1:] {
-		if v := fill.Replace(a); v != a && v[0] == '-' && !c.unsafeTemplate {
+		if v := placeholders.Replace(a); v != a && v[0] == '-' && !c.unsafeTemplate {
 			placeholder := strings.Trim(a, "{}")
 			return nil, gloom.Fatal(fmt.Errorf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s also has it`, placeholder, v, strings.ToUpper(placeholder)))
 		}
-		start.Args = append(start.Args, fill.Replace(a))
+		start.Args = append(start.Args, placeholders.Replace(a))
 	}
 	if c.progress {
 		pipe, err := newProgressPipe(job)

@@ -48,8 +48,8 @@ func (t *tool) explain(ctx context.Context, id, query string) error {
 		if j.Unwanted {
 			state += ", but nobody waits for it"
 		}
-		found, _ := t.findings(ctx, "") // without an answer, show the job without them
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(&found.value, j), ""))
+		findings, _ := t.findings(ctx, "") // without an answer, show the job without them
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(&findings.value, j), ""))
 	})
 	if httpStatus(err) == http.StatusNotFound {
 		d, err := t.findDead(ctx, id, err)
@@ -162,11 +162,11 @@ func peerAddress(p *api.Peer) string {
 // findDead looks for the job among the failed ones.
 func (t *tool) findDead(ctx context.Context, id string, notFound error) (d deadItem, err error) {
 	o := t.conn.operator()
-	var found api.List[api.DeadJob]
-	if err := o.call(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && httpStatus(err) != http.StatusNotFound {
+	var letters api.List[api.DeadJob]
+	if err := o.call(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &letters); err != nil && httpStatus(err) != http.StatusNotFound {
 		return d, err
 	}
-	if len(found.Items) == 0 {
+	if len(letters.Items) == 0 {
 		f := (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).SetHint("gloom jobs --ended lists what is remembered")
 		if t.conn.doorAddr == "" {
 			f.Hint += "; gloomd's --history sets how much that is"
@@ -175,6 +175,6 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (d deadI
 	}
 	// If several dead letters have the id, show the oldest one of the type listed first: that is the
 	// one that a retry would take.
-	err = o.call(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &d)
+	err = o.call(ctx, http.MethodGet, deadPath(letters.Items[0].Type, id), nil, &d)
 	return d, err
 }

@@ -11,10 +11,10 @@ import (
 func TestFailureReports(t *testing.T) {
 	reporter := &workReporter{failures: map[string]*failureReport{}}
 	now := time.Unix(0, 0)
-	expect := func(typ string, hidden int, reported bool) {
+	expect := func(typ string, hiddenCount int, reported bool) {
 		t.Helper()
-		if n, ok := reporter.shouldReport(typ, now); n != hidden || ok != reported {
-			t.Errorf("%s: %d hidden, %t; want %d, %t", typ, n, ok, hidden, reported)
+		if n, ok := reporter.shouldReport(typ, now); n != hiddenCount || ok != reported {
+			t.Errorf("%s: %d hidden, %t; want %d, %t", typ, n, ok, hiddenCount, reported)
 		}
 	}
 	expect("mail", 0, true)

@@ -34,11 +34,11 @@ The exit status is 1 if a finding is severe.`,
 			if len(args) > 0 {
 				query = "&subject=" + url.QueryEscape(args[0])
 			}
-			found, err := t.findings(cmd.Context(), query)
+			findings, err := t.findings(cmd.Context(), query)
 			if err != nil {
 				return err
 			}
-			if err := printItem(t, &found, func(f *api.Findings) string {
+			if err := printItem(t, &findings, func(f *api.Findings) string {
 				switch {
 				case len(f.Items) > 0:
 					return describeFindings(f, "")
@@ -49,7 +49,7 @@ The exit status is 1 if a finding is severe.`,
 			}); err != nil {
 				return err
 			}
-			return severityError(&found.value)
+			return severityError(&findings.value)
 		},
 	}
 	t.jsonFlag(cmd, "print JSON")

@@ -128,8 +128,8 @@ func (p *pingCommand) addresses(addrs []string, port wire.Port, standard string)
 // nameAddr returns the name of an address in an error. If no address was given, it names all that a
 // client would try.
 func (p *pingCommand) nameAddr(addr, flag string) string {
-	given := map[string]bool{"submit-addr": len(p.conn.submitAddrs) > 0, "worker-addr": len(p.conn.workerAddrs) > 0, "http-addr": true}
-	if given[flag] {
+	isGiven := map[string]bool{"submit-addr": len(p.conn.submitAddrs) > 0, "worker-addr": len(p.conn.workerAddrs) > 0, "http-addr": true}
+	if isGiven[flag] {
 		return addr
 	}
 	return defaultAddr(flag)

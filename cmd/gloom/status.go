@@ -33,7 +33,7 @@ The exit status is 1 if one of the findings is severe.`,
   gloom status --json | jq .ledger.queued`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			found, err := t.findings(cmd.Context(), "")
+			findings, err := t.findings(cmd.Context(), "")
 			if err != nil && !lacksFindings(err) {
 				return err
 			}
@@ -43,12 +43,12 @@ The exit status is 1 if one of the findings is severe.`,
 					state = "is draining"
 				}
 				return fmt.Sprintf("%s %s at %s %s, up for %s\n%s%s", cmp.Or(s.Door, "gloomd"), cli.Clean(s.Version), t.conn.operator().addr, state,
-					formatSpan(s.UptimeSeconds), fieldTable(describeBroker(s, allLimits)), describeFindings(firstFindings(&found.value, maxStatusFindings), ": gloom findings"))
+					formatSpan(s.UptimeSeconds), fieldTable(describeBroker(s, allLimits)), describeFindings(firstFindings(&findings.value, maxStatusFindings), ": gloom findings"))
 			})
 			if err != nil {
 				return err
 			}
-			return severityError(&found.value)
+			return severityError(&findings.value)
 		},
 	}
 	t.jsonFlag(cmd, "print JSON")

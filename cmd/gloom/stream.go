@@ -313,22 +313,22 @@ type outcomeCounts struct {
 
 // print prints outcomes until there are no more, or the context ends.
 func (st *stream) print(ctx context.Context) (counts outcomeCounts, err error) {
-	held := map[int]lineResult{} // outcomes that --ordered prints later
+	heldResults := map[int]lineResult{} // outcomes that --ordered prints later
 	next, done, total := 0, 0, -1
 	settle := func(o lineResult) error {
 		if st.tryResubmit(o) {
 			return nil
 		}
-		held[o.index] = o
+		heldResults[o.index] = o
 		if !st.ordered {
 			next = o.index
 		}
 		for {
-			o, ok := held[next]
+			o, ok := heldResults[next]
 			if !ok {
 				return nil
 			}
-			delete(held, next)
+			delete(heldResults, next)
 			next++
 			done++
 			if o.err == nil {
@@ -388,8 +388,8 @@ func (st *stream) print(ctx context.Context) (counts outcomeCounts, err error) {
 				}
 			}
 			// Print answers that were held back, unless --resume prints them later.
-			for _, seq := range slices.Sorted(maps.Keys(held)) {
-				if o, ok := held[seq]; ok && !st.resume {
+			for _, seq := range slices.Sorted(maps.Keys(heldResults)) {
+				if o, ok := heldResults[seq]; ok && !st.resume {
 					next = seq
 					if err := settle(o); err != nil {
 						return counts, err

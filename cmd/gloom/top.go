@@ -137,11 +137,11 @@ func (p *topCommand) takeSample(ctx context.Context) (*sample, error) {
 	if err := p.broker.call(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
 		return nil, err
 	}
-	found, err := p.findings(ctx, "")
+	findings, err := p.findings(ctx, "")
 	if err != nil && !lacksFindings(err) {
 		return nil, err
 	}
-	s.findings = &found.value
+	s.findings = &findings.value
 	s.types, s.more, err = listItems[api.Type](ctx, p.broker, "/v1/types", maxTypes)
 	return s, err
 }

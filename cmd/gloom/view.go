@@ -296,8 +296,8 @@ func (v *view) summary(addr string) []string {
 	}
 	if v.findings != nil && len(v.findings.Items) > 0 {
 		line := headline(&v.findings.Items[0])
-		if hidden := len(v.findings.Items) - 1 + v.findings.More; hidden > 0 {
-			line += fmt.Sprintf(" (and %d more: gloom findings)", hidden)
+		if hiddenCount := len(v.findings.Items) - 1 + v.findings.More; hiddenCount > 0 {
+			line += fmt.Sprintf(" (and %d more: gloom findings)", hiddenCount)
 		}
 		lines = append(lines, line)
 	}

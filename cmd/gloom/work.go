@@ -110,7 +110,7 @@ func newWork(t *tool) *cobra.Command {
 	cli.SetTopics(cmd, cli.Topic{Name: "commands", Short: "How commands get jobs, fail, and are stopped", Text: commandsTopic})
 	f := cmd.Flags()
 	f.IntVarP(&w.jobs, "jobs", "j", 1, "how many commands to run at once, for each broker")
-	f.StringArrayVar(&w.except, "except", nil, "leave out this `type` or pattern; may be given several times")
+	f.StringArrayVar(&w.exceptTypes, "except", nil, "leave out this `type` or pattern; may be given several times")
 	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer (0: never)")
 	f.Var(cli.ChoiceFlag(&w.input, formAuto, formJSON, formBase64), "input", "what the command reads: auto (a string as its text, else JSON), json, or base64 (the bytes that a string encodes)")
 	f.Var(cli.ChoiceFlag(&w.output, formAuto, formText, formJSON, formBase64), "output", "how output is sent: auto (as JSON if it is JSON, else as a string), text (a string), json, or base64")
@@ -131,7 +131,7 @@ func newWork(t *tool) *cobra.Command {
 type workCommand struct {
 	*tool
 	types          []string
-	except         []string
+	exceptTypes    []string
 	jobs           int
 	timeout        time.Duration
 	input          string
@@ -288,15 +288,15 @@ func unquoteCommand(args []string) string {
 // servesSeveral reports whether the worker may serve several types, because several names, a pattern
 // or exceptions were given.
 func (w *workCommand) servesSeveral() bool {
-	return len(w.types) > 1 || len(w.except) > 0 || strings.Contains(w.types[0], "*")
+	return len(w.types) > 1 || len(w.exceptTypes) > 0 || strings.Contains(w.types[0], "*")
 }
 
 func (w *workCommand) check() error {
 	switch {
 	case slices.Contains(w.types, ""):
 		return cli.Usagef("the type is empty")
-	case slices.ContainsFunc(w.types, func(typ string) bool { return slices.Contains(w.except, typ) }):
-		return cli.Usagef("a type is both served and left out: %.200q", w.except)
+	case slices.ContainsFunc(w.types, func(typ string) bool { return slices.Contains(w.exceptTypes, typ) }):
+		return cli.Usagef("a type is both served and left out: %.200q", w.exceptTypes)
 	case w.jobs < 1 || w.jobs > maxJobs:
 		return cli.Usagef("-j %d: must be 1 … %d", w.jobs, maxJobs)
 	case w.base64 && (w.input != formAuto || w.output != formAuto):
@@ -359,7 +359,7 @@ func (w *workCommand) run(all []string, dash int) error {
 	}
 	reporter := &workReporter{workCommand: w, brokers: map[string]*brokerState{}, failures: map[string]*failureReport{}}
 	worker := &gloom.Worker{
-		Types: w.types, Except: w.except, Headers: true,
+		Types: w.types, Except: w.exceptTypes, Headers: true,
 		Concurrency: w.jobs, Handler: reporter.countRuns(c.handle),
 		Options: append(opts, gloom.Heartbeat(heartbeat), gloom.Notify(reporter.onNotice)),
 	}
@@ -456,8 +456,8 @@ type workReporter struct {
 
 // failureReport says when a failure of a type was reported last, and how many have not been since.
 type failureReport struct {
-	reportedAt time.Time
-	hidden     int
+	reportedAt  time.Time
+	hiddenCount int
 }
 
 const (
@@ -469,7 +469,7 @@ const (
 
 // shouldReport counts a failure of a type, and returns whether to report it now and how many failures
 // have been hidden since the last report. The first failure of a type is reported.
-func (t *workReporter) shouldReport(typ string, now time.Time) (hidden int, ok bool) {
+func (t *workReporter) shouldReport(typ string, now time.Time) (hiddenCount int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.failures) >= maxFailureTypes && t.failures[typ] == nil {
@@ -481,12 +481,12 @@ func (t *workReporter) shouldReport(typ string, now time.Time) (hidden int, ok b
 		t.failures[typ] = &failureReport{reportedAt: now}
 		return 0, true
 	case now.Sub(f.reportedAt) < failureInterval:
-		f.hidden++
+		f.hiddenCount++
 		return 0, false
 	}
-	hidden = f.hidden
+	hiddenCount = f.hiddenCount
 	*f = failureReport{reportedAt: now}
-	return hidden, true
+	return hiddenCount, true
 }
 
 // brokerState is the state of a broker's connections. Each kind of failure is reported once, until
@@ -531,12 +531,12 @@ func (t *workReporter) reportFailure(job *gloom.Job, ending string, err error, e
 		if t.quiet {
 			return
 		}
-		hidden, ok := t.shouldReport(job.Type, time.Now())
+		hiddenCount, ok := t.shouldReport(job.Type, time.Now())
 		if !ok {
 			return
 		}
-		if hidden > 0 {
-			suffix = fmt.Sprintf(" (%s before it not shown; -v shows all)", cli.Plural(hidden, "failure"))
+		if hiddenCount > 0 {
+			suffix = fmt.Sprintf(" (%s before it not shown; -v shows all)", cli.Plural(hiddenCount, "failure"))
 		}
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")

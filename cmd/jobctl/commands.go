@@ -178,11 +178,11 @@ func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([
 			names = append(names, eot.String(t))
 		}
 	}
-	var fit []string
+	var matches []string
 	for _, name := range names {
-		if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) && !slices.Contains(fit, name) {
-			fit = append(fit, name)
+		if strings.HasPrefix(name, prefix) && !slices.Contains(args, name) && !slices.Contains(matches, name) {
+			matches = append(matches, name)
 		}
 	}
-	return fit, noFileComp
+	return matches, noFileComp
 }

@@ -100,9 +100,9 @@ func (w *world) register(t *testing.T, routes peer.Routes, data string) {
 // code if it is not 0.
 func (w *world) run(t *testing.T, line, stdin string) string {
 	t.Helper()
-	closed := freePort(t)
+	closedPort := freePort(t)
 	line = strings.NewReplacer("$WORKER", strconv.Itoa(w.worker), "$MASTER", strconv.Itoa(w.master),
-		"$CLOSED", closed, "$HOME", w.home).Replace(line)
+		"$CLOSED", closedPort, "$HOME", w.home).Replace(line)
 	args := strings.Fields(line)[1:]
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], `""`, "")
@@ -128,7 +128,7 @@ func (w *world) run(t *testing.T, line, stdin string) string {
 		out += fmt.Sprintf("exit %d\n", exit.ExitCode())
 	}
 	return strings.NewReplacer(strconv.Itoa(w.worker), "$WORKER", strconv.Itoa(w.master), "$MASTER",
-		closed, "$CLOSED", w.home, "$HOME").Replace(out)
+		closedPort, "$CLOSED", w.home, "$HOME").Replace(out)
 }
 
 func freePort(t *testing.T) string {

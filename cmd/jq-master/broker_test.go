@@ -30,19 +30,19 @@ import (
 
 // startShared starts a broker outside the master. It takes over the addresses of an earlier broker,
 // unless earlier is nil.
-func startShared(t *testing.T, earlier *server.Server) *server.Server {
+func startShared(t *testing.T, earlierServer *server.Server) *server.Server {
 	t.Helper()
-	return startSharedWith(t, earlier, func(*settings.Options) {})
+	return startSharedWith(t, earlierServer, func(*settings.Options) {})
 }
 
 // startSharedWith is like startShared, but with further options.
-func startSharedWith(t *testing.T, earlier *server.Server, change func(*settings.Options)) *server.Server {
+func startSharedWith(t *testing.T, earlierServer *server.Server, change func(*settings.Options)) *server.Server {
 	t.Helper()
 	o := settings.Default()
 	change(&o)
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	if earlier != nil {
-		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = earlier.SubmitAddr().String(), earlier.WorkerAddr().String(), earlier.HTTPAddr().String()
+	if earlierServer != nil {
+		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = earlierServer.SubmitAddr().String(), earlierServer.WorkerAddr().String(), earlierServer.HTTPAddr().String()
 	}
 	var b *server.Server
 	eventually(t, "the broker starts", func() (ok bool) {
@@ -298,8 +298,8 @@ func TestCutConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	var cut atomic.Bool
-	cut.Store(true)
+	var isCut atomic.Bool
+	isCut.Store(true)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -314,7 +314,7 @@ func TestCutConnections(t *testing.T) {
 			go func() {
 				defer c.Close()
 				defer to.Close()
-				if cut.Load() {
+				if isCut.Load() {
 					_ = to.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 				}
 				_, _ = io.Copy(c, to)
@@ -342,7 +342,7 @@ func TestCutConnections(t *testing.T) {
 	if strings.Contains(c.do("GET", "/v1/findings", "").wantStatus(200).text, "no_worker") {
 		t.Error("a finding says that there is no worker, but the broker could not be asked")
 	}
-	cut.Store(false)
+	isCut.Store(false)
 	d.waitUntilReady()
 	if strings.Contains(d.Log.String(), "the broker did not report") {
 		t.Error("the master asked the broker on a closed connection")
@@ -407,9 +407,9 @@ func TestBrokerRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	guarded := func(o *settings.Options) { o.TokenFile = path }
+	withTokenFile := func(o *settings.Options) { o.TokenFile = path }
 	allowScopes("submit,work,admin")
-	b := startSharedWith(t, nil, guarded)
+	b := startSharedWith(t, nil, withTokenFile)
 	d := start(t, append(brokerFlags(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
 	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).wantStatus(201)
@@ -419,7 +419,7 @@ func TestBrokerRefuses(t *testing.T) {
 		scopes, code := scope[0], scope[1]
 		b.Close()
 		allowScopes(scopes)
-		b = startSharedWith(t, b, guarded)
+		b = startSharedWith(t, b, withTokenFile)
 		eventually(t, "it is told that the broker refuses", func() bool {
 			r, err := http.Get(d.url + "/readyz")
 			if err != nil {
@@ -562,12 +562,12 @@ func TestScrapesDoNotListGroups(t *testing.T) {
 	t.Parallel()
 	b := startShared(t, nil)
 	var requestCount atomic.Int32
-	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: b.HTTPAddr().String()})
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: b.HTTPAddr().String()})
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == "/v1/groups" {
 			requestCount.Add(1)
 		}
-		forward.ServeHTTP(w, r)
+		proxy.ServeHTTP(w, r)
 	}))
 	defer front.Close()
 	c := start(t, append(brokerFlags(b), "--broker-http", front.Listener.Addr().String())...).client(t, jsonType)
@@ -579,7 +579,7 @@ func TestScrapesDoNotListGroups(t *testing.T) {
 			t.Fatal("the metrics lack the constraint")
 		}
 	}
-	if n, most := requestCount.Load(), 2+int32(time.Since(start)/time.Second); n > most {
+	if n, limit := requestCount.Load(), 2+int32(time.Since(start)/time.Second); n > limit {
 		t.Errorf("the broker was asked %d times in %v", n, time.Since(start))
 	}
 }

@@ -347,8 +347,8 @@ func TestMasterDies(t *testing.T) {
 			t.Run(moment+" "+script, func(t *testing.T) {
 				t.Parallel()
 				s := newTestSite(t, fmt.Sprintf("%s %s:%d", moment, script, count))
-				dead := s.master.Exited()
-				for i, deadline := 0, time.After(testTimeout); dead != nil; i++ {
+				exited := s.master.Exited()
+				for i, deadline := 0, time.After(testTimeout); exited != nil; i++ {
 					switch script {
 					case "put":
 						s.call("PUT", "/v1/constraints/c", "", map[string]any{"match": map[string]any{}, "rate": 1000 + i, "burst": 1000}, nil)
@@ -356,8 +356,8 @@ func TestMasterDies(t *testing.T) {
 						s.fetch()
 					}
 					select {
-					case <-dead:
-						dead = nil
+					case <-exited:
+						exited = nil
 					case <-deadline:
 						t.Fatal("the master never comes to that point")
 					case <-time.After(5 * time.Millisecond):

@@ -17,8 +17,8 @@ func TestFullRedisRefusesJobs(t *testing.T) {
 	d := start(t, "--redis", server.URL())
 	c := d.client(t, jsonType)
 	body := fmt.Sprintf(`{"name":"n","argument":{"x":%q},"keep_result":true}`, strings.Repeat("x", 50<<10))
-	taken := 0
-	fill := func() (n int) {
+	takenCount := 0
+	enqueueUntilFull := func() (n int) {
 		for ; ; n++ {
 			if r := c.do("POST", "/job", body); r.status != 201 {
 				r.wantRefusal(503, "store_unavailable", "")
@@ -28,27 +28,27 @@ func TestFullRedisRefusesJobs(t *testing.T) {
 	}
 	drain := func() {
 		worker := c.register(`{"name":"w","max_jobs":10}`)
-		for taken > 0 {
+		for takenCount > 0 {
 			for _, id := range c.pull(worker, 10) {
 				c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":"`+strings.Repeat("y", 1<<10)+`"}`, "worker-id", worker).wantStatus(204)
 				c.do("GET", "/job/"+id, "").wantStatus(200)
-				taken--
+				takenCount--
 			}
 		}
 		c.do("DELETE", "/worker", "", "worker-id", worker).wantStatus(204)
 	}
-	if taken = fill(); taken < 20 {
-		t.Fatalf("only %d jobs fit", taken)
+	if takenCount = enqueueUntilFull(); takenCount < 20 {
+		t.Fatalf("only %d jobs fit", takenCount)
 	}
 	drain()
 	// Jobs that have just ended can be read for some seconds; then their memory is used
 	// for new jobs.
-	for end := time.Now().Add(testTimeout); taken < 20; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); takenCount < 20; time.Sleep(50 * time.Millisecond) {
 		for c.do("POST", "/job", body).status == 201 {
-			taken++
+			takenCount++
 		}
 		if time.Now().After(end) {
-			t.Fatalf("only %d jobs are taken again", taken)
+			t.Fatalf("only %d jobs are taken again", takenCount)
 		}
 	}
 	drain()

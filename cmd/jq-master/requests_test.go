@@ -181,16 +181,16 @@ func TestLateReport(t *testing.T) {
 // TestMaxError: the size limit of errors can be set, even to 0.
 func TestMaxError(t *testing.T) {
 	t.Parallel()
-	for flag, kept := range map[string]int{"0": 0, "1KiB": 1000, "1MiB": 900_000} {
+	for flag, keptBytes := range map[string]int{"0": 0, "1KiB": 1000, "1MiB": 900_000} {
 		c := start(t, "--max-error", flag).client(t, jsonType)
 		w := c.register(`{"name":"w","max_jobs":1}`)
-		for _, size := range []int{kept, kept + 200_000} {
+		for _, size := range []int{keptBytes, keptBytes + 200_000} {
 			id := c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 			c.pull(w, 1)
 			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":false,"message":"no","error":%q}`, id, strings.Repeat("x", size)), "worker-id", w).wantStatus(204)
 			st := c.do("GET", "/job/"+id, "").wantStatus(200)
 			got, there := st.decode()["error"].(string)
-			if fits := size == kept && kept > 0; fits != (there && len(got) == size) || fits != there || fits != (st.get("message") == "no") {
+			if fits := size == keptBytes && keptBytes > 0; fits != (there && len(got) == size) || fits != there || fits != (st.get("message") == "no") {
 				t.Errorf("--max-error %s: an error of %d bytes is kept (%v) with %d: %s", flag, size, there, len(got), st.get("message"))
 			}
 		}
@@ -409,16 +409,16 @@ func TestBytesOfValuesAreKept(t *testing.T) {
 	c := d.client(t, msgpackType)
 	odd := "\xde\x00\x03" + "\xd9\x01k\xcd\x00\x05" + "\xc0\xca\x7f\xc0\x00\x00" + "\x93\x01\xff\xd4\x07!\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01"
 	c.send("POST", "/job", []byte("\x83\xa4name\xa1v\xa8argument"+odd+"\xabkeep_result\xc3")).wantStatus(201)
-	came := make(chan []byte, 1)
+	pushedBody := make(chan []byte, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		came <- body
+		pushedBody <- body
 	}))
 	defer srv.Close()
 	w := c.register(`{"name":"w","max_jobs":1,"url":"` + srv.URL + `"}`)
 	var pushed []byte
 	select {
-	case pushed = <-came:
+	case pushed = <-pushedBody:
 	case <-time.After(testTimeout):
 		t.Fatal("the job is not pushed")
 	}

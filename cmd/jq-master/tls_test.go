@@ -30,8 +30,8 @@ func TestTLS(t *testing.T) {
 	t.Setenv("SSL_CERT_FILE", file("ca.pem")) // the system's authorities
 	flags := []string{"--tls-cert", file("server.pem"), "--tls-key", file("server.key"), "--tls-client-ca", file("ca.pem")}
 	d := launch(t, flags...)
-	plain := d.url
-	d.url = strings.Replace(plain, "http:", "https:", 1)
+	plainURL := d.url
+	d.url = strings.Replace(plainURL, "http:", "https:", 1)
 	caller := func(ca, cert string) *http.Transport {
 		conf, err := cli.ClientTLS("", filepath.Join(ca, "ca.pem"), filepath.Join(cert, "client.pem"), filepath.Join(cert, "client.key"), "")
 		if err != nil {
@@ -43,21 +43,21 @@ func TestTLS(t *testing.T) {
 	c.transport = caller(dir, dir)
 	eventually(t, "jq-master takes jobs", func() bool { return c.do("GET", "/readyz", "").status == 200 })
 
-	nameless := caller(dir, dir)
-	nameless.TLSClientConfig.GetClientCertificate = nil
-	for label, transport := range map[string]*http.Transport{"no certificate": nameless, "another authority's": caller(dir, other)} {
+	namelessCaller := caller(dir, dir)
+	namelessCaller.TLSClientConfig.GetClientCertificate = nil
+	for label, transport := range map[string]*http.Transport{"no certificate": namelessCaller, "another authority's": caller(dir, other)} {
 		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
 		if resp, err := transport.RoundTrip(r); err == nil {
 			resp.Body.Close()
 			t.Errorf("%s: %s", label, resp.Status)
 		}
 	}
-	if resp, err := http.Get(plain + "/healthz"); err == nil {
+	if resp, err := http.Get(plainURL + "/healthz"); err == nil {
 		if resp.Body.Close(); resp.StatusCode == 200 {
 			t.Error("it is served without TLS")
 		}
 	}
-	check := exec.Command(os.Args[0], append([]string{"--healthcheck", "--addr", strings.TrimPrefix(plain, "http://")}, flags...)...)
+	check := exec.Command(os.Args[0], append([]string{"--healthcheck", "--addr", strings.TrimPrefix(plainURL, "http://")}, flags...)...)
 	check.Env = append(os.Environ(), programVariable+"=1")
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("--healthcheck: %v: %s", err, out)
@@ -113,10 +113,10 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	d.Signal(syscall.SIGHUP)
-	fresh := caller(other, other)
+	freshTransport := caller(other, other)
 	eventually(t, "the new certificates hold", func() bool {
 		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
-		resp, err := fresh.RoundTrip(r)
+		resp, err := freshTransport.RoundTrip(r)
 		if err != nil {
 			return false
 		}

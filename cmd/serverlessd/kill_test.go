@@ -365,15 +365,15 @@ func TestIngestCommand(t *testing.T) {
 // TestMovedDirectory: when a directory with a journal and a store is moved, the journal's jobs
 // still go to this store.
 func TestMovedDirectory(t *testing.T) {
-	for _, c := range []struct{ name, dies, want string }{
+	for _, c := range []struct{ name, failpoint, want string }{
 		{"stored", "-", "0 jobs ingested"},
 		{"waiting", "ingest: before commit#1", "3 jobs ingested"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newTestSite(t)
-			s.start(c.dies)
+			s.start(c.failpoint)
 			s.post("POST", "/a/job/x/add?wait=store", "1\n2\n3\n")
-			if c.dies == "-" {
+			if c.failpoint == "-" {
 				s.daemons[0].Kill()
 			}
 			s.waitUntil("the daemon ends", s.hasDied)

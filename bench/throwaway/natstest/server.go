@@ -18,7 +18,7 @@ type Server struct {
 
 // Cluster starts n servers that form a cluster, with further arguments. Debian's package
 // nats-server must be installed.
-func Cluster(n int, further ...string) (servers []*Server, err error) {
+func Cluster(n int, extraConfig ...string) (servers []*Server, err error) {
 	program := throwaway.Lookup("nats-server")
 	if program == "" {
 		return nil, errors.New("nats-server is not installed: install the Debian package nats-server (make deps)")
@@ -42,7 +42,7 @@ func Cluster(n int, further ...string) (servers []*Server, err error) {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
 	}
 	for i, s := range servers {
-		args := append([]string{"-a", "127.0.0.1", "-p", fmt.Sprint(s.Port())}, further...)
+		args := append([]string{"-a", "127.0.0.1", "-p", fmt.Sprint(s.Port())}, extraConfig...)
 		if n > 1 {
 			args = append(args, "--cluster_name", "gloom", "--cluster", routes[i], "--routes", strings.Join(routes, ","))
 		}

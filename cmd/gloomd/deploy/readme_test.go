@@ -41,11 +41,11 @@ func TestReadmeExample(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		late := time.AfterFunc(30*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		killTimer := time.AfterFunc(30*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 		state, err := cmd.Process.Wait()
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // the script's background processes
 		_ = cmd.Wait()
-		late.Stop()
+		killTimer.Stop()
 		if err != nil || !state.Success() || !strings.HasSuffix(out.String(), want) {
 			t.Fatalf("%v, %v\n%s\n%s", state, err, out.String(), errs.String())
 		}

@@ -54,11 +54,11 @@ func newFleet(servers int, options ...string) (f *fleet, err error) {
 		urls = append(urls, "nats://"+s.ip+":4222")
 	}
 	for _, s := range f.lan.sites[3:] {
-		var further []string
+		var extraConfig []string
 		if servers > 1 {
-			further = []string{"--cluster_name", "probe", "--cluster", "nats://" + s.ip + ":6222", "--routes", strings.Join(routes, ",")}
+			extraConfig = []string{"--cluster_name", "probe", "--cluster", "nats://" + s.ip + ":6222", "--routes", strings.Join(routes, ",")}
 		}
-		n, err := newNATS(s, further...)
+		n, err := newNATS(s, extraConfig...)
 		if err != nil {
 			return f, err
 		}
@@ -74,7 +74,7 @@ func newFleet(servers int, options ...string) (f *fleet, err error) {
 	return f, f.awaitWhole()
 }
 
-func newNATS(s *site, further ...string) (*natsServer, error) {
+func newNATS(s *site, extraConfig ...string) (*natsServer, error) {
 	program := throwaway.Lookup("nats-server")
 	if program == "" {
 		return nil, errors.New("nats-server is not installed: install the Debian package nats-server (make deps)")
@@ -83,7 +83,7 @@ func newNATS(s *site, further ...string) (*natsServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := s.command(append([]string{program, "-a", "0.0.0.0", "-p", "4222"}, further...)...)
+	cmd := s.command(append([]string{program, "-a", "0.0.0.0", "-p", "4222"}, extraConfig...)...)
 	n := &natsServer{site: s, Server: &throwaway.Server{
 		Program: cmd.Path, Dir: dir, Args: func() []string { return cmd.Args[1:] },
 		Ready: func(ctx context.Context) error {

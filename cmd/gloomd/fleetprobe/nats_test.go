@@ -32,12 +32,12 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 1)
 	a, b := f.brokers[0], f.brokers[1]
-	drawn := *seed
-	if drawn == 0 {
-		drawn = rand.Uint64()
+	chosenSeed := *seed
+	if chosenSeed == 0 {
+		chosenSeed = rand.Uint64()
 	}
-	t.Logf("-seed %d", drawn)
-	r := rand.New(rand.NewPCG(drawn, 7))
+	t.Logf("-seed %d", chosenSeed)
+	r := rand.New(rand.NewPCG(chosenSeed, 7))
 	nc, err := nats.Connect(f.nats[0].url(), nats.SetCustomDialer(dialNATS{f.nats[0].site}))
 	if err != nil {
 		t.Fatal(err)
@@ -45,12 +45,12 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 	defer nc.Close()
 
 	var mu sync.Mutex
-	var heard []*nats.Msg
+	var messages []*nats.Msg
 	listener, err := nc.Subscribe("gloom.>", func(m *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(heard) < 3000 {
-			heard = append(heard, m)
+		if len(messages) < 3000 {
+			messages = append(messages, m)
 		}
 	})
 	if err != nil {
@@ -60,10 +60,10 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 	w, s := newWorker(t, b, `"prefetch":50,"type":`+quote(typ)), newSubmitter(t, a)
 	n := 0
 	// jobs runs some jobs, each once.
-	jobs := func(t *testing.T, many int) {
+	jobs := func(t *testing.T, count int) {
 		t.Helper()
 		want := map[string]bool{}
-		for range many {
+		for range count {
 			n++
 			id := fmt.Sprint("s", n)
 			want[id] = true
@@ -95,11 +95,11 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	mu.Lock()
-	var real []*nats.Msg
+	var realMessages []*nats.Msg
 	subjects := map[string]bool{}
-	for _, m := range heard {
+	for _, m := range messages {
 		subjects[m.Subject] = true
-		real = append(real, m)
+		realMessages = append(realMessages, m)
 	}
 	mu.Unlock()
 	if len(subjects) == 0 {
@@ -136,21 +136,21 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 		{"huge", func(t *testing.T) {
 			for subject := range subjects {
 				data := make([]byte, 1<<20)
-				copy(data, real[r.IntN(len(real))].Data)
+				copy(data, realMessages[r.IntN(len(realMessages))].Data)
 				for range 3 {
 					publish(t, subject, data)
 				}
 			}
 		}},
 		{"cut short and prolonged", func(t *testing.T) {
-			for _, m := range real[:min(len(real), 100)] {
+			for _, m := range realMessages[:min(len(realMessages), 100)] {
 				publish(t, m.Subject, m.Data[:r.IntN(len(m.Data)+1)])
 				publish(t, m.Subject, append(append([]byte(nil), m.Data...), m.Data[:r.IntN(len(m.Data)+1)]...))
 			}
 		}},
 		{"replayed", func(t *testing.T) {
 			for range 2 {
-				for _, m := range real {
+				for _, m := range realMessages {
 					if err := nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: m.Reply, Data: m.Data, Header: m.Header}); err != nil {
 						t.Fatal(err)
 					}
@@ -158,7 +158,7 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 			}
 		}},
 		{"to the wrong one", func(t *testing.T) {
-			for _, m := range real {
+			for _, m := range realMessages {
 				for subject := range subjects {
 					if subject != m.Subject && r.IntN(4) == 0 {
 						publish(t, subject, m.Data)
@@ -185,7 +185,7 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 
 	// Flipped bits may form a valid message and end a job. Brokers continue, and afterwards
 	// everything is as before.
-	for _, m := range real {
+	for _, m := range realMessages {
 		data := append([]byte(nil), m.Data...)
 		for range 1 + r.IntN(4) {
 			if len(data) > 0 {

@@ -24,12 +24,12 @@ func TestStormOnClusterLosesNoJob(t *testing.T) {
 // runStorm causes random faults in a fleet under load. The answers to its submitters must be complete,
 // and so must the brokers' ledgers.
 func runStorm(t *testing.T, servers, n int) {
-	drawn := *seed
-	if drawn == 0 {
-		drawn = rand.Uint64()
+	chosenSeed := *seed
+	if chosenSeed == 0 {
+		chosenSeed = rand.Uint64()
 	}
-	t.Logf("-seed %d -faults %d", drawn, *faultCount)
-	r := rand.New(rand.NewPCG(drawn, uint64(servers)))
+	t.Logf("-seed %d -faults %d", chosenSeed, *faultCount)
+	r := rand.New(rand.NewPCG(chosenSeed, uint64(servers)))
 	f, err := newFleet(servers)
 	if err != nil {
 		t.Fatal(err)

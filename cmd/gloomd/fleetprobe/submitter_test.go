@@ -22,11 +22,11 @@ func TestLentJobIsCancelled(t *testing.T) {
 		s.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
 
 		w := newWorker(t, b, `"cancel":true,"type":`+quote(typ))
-		deaf := newWorker(t, c, `"type":`+quote(typ))
+		deafWorker := newWorker(t, c, `"type":`+quote(typ))
 		for _, id := range []string{"cr1", "cr2"} {
 			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":1,"progress":true}`, id, quote(typ))
 		}
-		f, g := w.nextJob(), deaf.nextJob()
+		f, g := w.nextJob(), deafWorker.nextJob()
 		other.wantRefusal("unknown_id", `{"action":"cancel","id":"%s"}`, f.ID)
 		s.wantOK(`{"action":"cancel","id":"%s"}`, f.ID)
 		if n := w.next(); n.Action != "cancel" || n.ID != f.ID {
@@ -42,16 +42,16 @@ func TestLentJobIsCancelled(t *testing.T) {
 		}
 		w.wantOK(`{"action":"progress","body":"for nobody"}`)
 		w.wantOK(`{"action":"fail","reason":"stopped"}`)
-		deaf.wantOK(`{"action":"respond","body":"discarded"}`)
+		deafWorker.wantOK(`{"action":"respond","body":"discarded"}`)
 		awaitCounts(t, a, typ, api.Ledger{Submitted: 3, Cancelled: 3})
 		// The ids and the places are free again.
 		for _, id := range []string{f.ID, g.ID} {
 			s.wantOK(`{"action":"submit","id":"%s","type":%s,"body":2}`, id, quote(typ))
 		}
 		w.nextJob()
-		deaf.nextJob()
+		deafWorker.nextJob()
 		w.wantOK(`{"action":"respond","body":3}`)
-		deaf.wantOK(`{"action":"respond","body":3}`)
+		deafWorker.wantOK(`{"action":"respond","body":3}`)
 		for range 2 {
 			if n := s.next(); string(n.Body) != "3" {
 				t.Errorf("%s, want a result", n)
@@ -138,8 +138,8 @@ func TestLentJobIsKept(t *testing.T) {
 		s.wantOK(`{"action":"submit","id":"live","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
 		w.nextJob()
 		s.close()
-		elsewhere := newSubmitter(t, b)
-		elsewhere.wantRefusal("unknown_id", `{"action":"attach","id":"kept"}`)
+		otherSubmitter := newSubmitter(t, b)
+		otherSubmitter.wantRefusal("unknown_id", `{"action":"attach","id":"kept"}`)
 		w.wantOK(`{"action":"respond","body":"outcome"}`)
 		if v := awaitState(t, a, "kept", "ended"); v.Outcome != "answered" {
 			t.Errorf("%+v", v)
@@ -156,8 +156,8 @@ func TestLentJobIsKept(t *testing.T) {
 			t.Errorf("attached: %s", f)
 		}
 		// Progress that is reported before b has been told that it is wanted goes nowhere.
-		reporting := time.NewTicker(50 * time.Millisecond)
-		defer reporting.Stop()
+		ticker := time.NewTicker(50 * time.Millisecond)
+		defer ticker.Stop()
 		var f frame
 		for open := true; f.raw == nil; {
 			w.wantOK(`{"action":"progress","body":7}`)
@@ -166,7 +166,7 @@ func TestLentJobIsKept(t *testing.T) {
 				if !open {
 					t.Fatal("a closed the connection")
 				}
-			case <-reporting.C:
+			case <-ticker.C:
 			}
 		}
 		if string(f.raw) != `{"id":"live","progress":7}` {

@@ -157,13 +157,13 @@ func TestLentJobBecomesDeadLetter(t *testing.T) {
 		w.nextJob()
 		w.wantOK(`{"action":"fail","reason":"no"}`)
 		s.wantEnd("d", "job_failed")
-		var dead api.List[api.DeadJob]
-		if err := a.ask("GET", "/v1/dead/"+typ, nil, &dead); err != nil || len(dead.Items) != 1 || dead.Items[0].ID != "d" || !strings.Contains(dead.Items[0].Reason, "no") || dead.Items[0].Attempts != 1 {
-			t.Errorf("dead letters at home: %+v, %v", dead, err)
+		var letters api.List[api.DeadJob]
+		if err := a.ask("GET", "/v1/dead/"+typ, nil, &letters); err != nil || len(letters.Items) != 1 || letters.Items[0].ID != "d" || !strings.Contains(letters.Items[0].Reason, "no") || letters.Items[0].Attempts != 1 {
+			t.Errorf("dead letters at home: %+v, %v", letters, err)
 		}
 		for _, o := range shared.fleet.brokers[1:] {
-			if err := o.ask("GET", "/v1/dead/"+typ, nil, &dead); err == nil && len(dead.Items) > 0 {
-				t.Errorf("dead letters at %s: %+v", o.name, dead)
+			if err := o.ask("GET", "/v1/dead/"+typ, nil, &letters); err == nil && len(letters.Items) > 0 {
+				t.Errorf("dead letters at %s: %+v", o.name, letters)
 			}
 		}
 		if err := a.ask("POST", "/v1/dead/"+typ+"/d/retry", struct{}{}, nil); err != nil {

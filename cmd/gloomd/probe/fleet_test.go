@@ -225,12 +225,12 @@ func TestJobsOfKilledBrokerRunElsewhere(t *testing.T) {
 	<-begun
 	c.startWorker([]string{"t"}, 1, c.answerWithName)
 	b.Kill()
-	killed := time.Now()
+	killTime := time.Now()
 	r, err := job.Result(testContext(t))
 	if err != nil || string(r.Body) != `"c1"` {
 		t.Errorf("%s, %v", r.Body, err)
 	}
-	t.Logf("it ran elsewhere after %v", time.Since(killed))
+	t.Logf("it ran elsewhere after %v", time.Since(killTime))
 	a.awaitFinding("fleet_lost")
 	if x := a.status(); x.Ledger.Answered != 1 || x.Imbalance != 0 {
 		t.Errorf("ledger %+v", x.Ledger)
@@ -530,20 +530,20 @@ func TestLaterNamesakeWorksAlone(t *testing.T) {
 	t.Parallel()
 	_, sites := startFleet(t, 1, 2)
 	a, b := sites[0], sites[1]
-	late := &site{t: t, name: "a", nats: a.nats, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
-	late.start()
-	eventually(t, "the later one is alone", func() bool { return late.fleet().Alone })
+	lateSite := &site{t: t, name: "a", nats: a.nats, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+	lateSite.start()
+	eventually(t, "the later one is alone", func() bool { return lateSite.fleet().Alone })
 	if f := a.fleet(); f.Alone || len(f.Brokers) != 1 {
 		t.Errorf("the first one: %+v", f)
 	}
 	if f := b.fleet(); len(f.Brokers) != 1 || f.Brokers[0].Epoch != a.fleet().Epoch {
 		t.Errorf("the other one hears %+v", f.Brokers)
 	}
-	if !strings.Contains(late.Log.String(), "has this name") {
-		t.Errorf("its log does not say so: %s", &late.Log)
+	if !strings.Contains(lateSite.Log.String(), "has this name") {
+		t.Errorf("its log does not say so: %s", &lateSite.Log)
 	}
 	a.Stop()
-	eventually(t, "it joins when the name is free", func() bool { f := late.fleet(); return !f.Alone && len(f.Brokers) == 1 })
+	eventually(t, "it joins when the name is free", func() bool { f := lateSite.fleet(); return !f.Alone && len(f.Brokers) == 1 })
 }
 
 // TestDrainingBrokerLendsItsJobs: a broker that drains finishes the jobs that it borrowed, and

@@ -187,9 +187,9 @@ func TestFloodLeavesRoomForOne(t *testing.T) {
 		l := &connLimiter{max: 2}
 		var conns []*limitedConn
 		for range l.max + SpareConns + 3 {
-			here, there := net.Pipe()
-			defer there.Close()
-			m := l.add(here)
+			clientConn, serverConn := net.Pipe()
+			defer serverConn.Close()
+			m := l.add(clientConn)
 			if m == nil {
 				t.Fatalf("connection %d is refused", len(conns)+1)
 			}

@@ -21,9 +21,9 @@ func TestKillReachesProcessesOutsideGroup(t *testing.T) {
 	}
 	defer g.Close()
 	note := filepath.Join(t.TempDir(), "pid")
-	leaves := script(t, `setsid sh -c 'echo $$ > $0.new; mv $0.new $0; exec sleep 1000' $1 & exec sleep 1000`)
+	leaverPath := script(t, `setsid sh -c 'echo $$ > $0.new; mv $0.new $0; exec sleep 1000' $1 & exec sleep 1000`)
 	start := func(name string) (p *Process, outsiderPID int) {
-		p = start(t, Command{Args: []string{leaves, note + name}, Guard: g, Name: name})
+		p = start(t, Command{Args: []string{leaverPath, note + name}, Guard: g, Name: name})
 		eventually(t, "the descendant has a session of its own", func() bool {
 			text, err := os.ReadFile(note + name)
 			fmt.Sscan(string(text), &outsiderPID)

@@ -118,9 +118,9 @@ func (d *testDaemon) guard() int {
 	return 0
 }
 
-func (d *testDaemon) awaitGuard(except int) (pid int) {
+func (d *testDaemon) awaitGuard(oldPID int) (pid int) {
 	d.t.Helper()
-	eventually(d.t, "there is a guard", func() bool { pid = d.guard(); return pid != 0 && pid != except })
+	eventually(d.t, "there is a guard", func() bool { pid = d.guard(); return pid != 0 && pid != oldPID })
 	return pid
 }
 
@@ -240,14 +240,14 @@ func TestProcessesWithoutMarkEnd(t *testing.T) {
 	note := filepath.Join(t.TempDir(), "pid")
 	d := startDaemon(t, script(t, "env -i setsid sh -c 'echo $$ > "+note+".new; mv "+note+".new "+note+"; exec sleep 1000' & exec sleep 1000"))
 	d.start()
-	var hidden int
+	var hiddenPID int
 	eventually(t, "the disguised process runs", func() bool {
 		text, err := os.ReadFile(note)
-		fmt.Sscan(string(text), &hidden)
+		fmt.Sscan(string(text), &hiddenPID)
 		return err == nil
 	})
 	d.kill()
-	eventually(t, "it is gone", func() bool { return isGone(hidden) })
+	eventually(t, "it is gone", func() bool { return isGone(hiddenPID) })
 	if group := controlGroupOf(ownerName(d.Process.Pid)); group != "" {
 		eventually(t, "its control group is gone", func() bool { _, err := os.Stat(group); return os.IsNotExist(err) })
 	}

@@ -368,11 +368,11 @@ func TestOutputBeforeExitIsKept(t *testing.T) {
 func TestOutputIsCut(t *testing.T) {
 	job := script(t, `yes äöü€ | head -c $1`)
 	run := func(size int) (string, bool) {
-		kept := &Capture{Limit: 1001}
-		if r := runCommand(t, Command{Args: []string{job, fmt.Sprint(size)}, Stdout: kept}); r.Code != 0 {
+		capture := &Capture{Limit: 1001}
+		if r := runCommand(t, Command{Args: []string{job, fmt.Sprint(size)}, Stdout: capture}); r.Code != 0 {
 			t.Fatalf("%+v", r)
 		}
-		return kept.TakeText()
+		return capture.TakeText()
 	}
 	if text, run := run(1000); len(text) != 1000 || run || strings.Contains(text, "cut") {
 		t.Fatalf("%q", text)

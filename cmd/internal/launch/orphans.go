@@ -25,17 +25,17 @@ func MarkVariable(owner string) string { return markName + "=" + owner }
 
 // KillOrphans kills the processes on this host that a dead program started under a
 // Guard with that owner. It returns when they are gone or ctx ends.
-func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
-	killed, err = killAll(ctx, owner)
+func KillOrphans(ctx context.Context, owner string) (killCount int, err error) {
+	killCount, err = killAll(ctx, owner)
 	if group := controlGroupOf(owner); err == nil && group != "" {
 		os.Remove(group)
 	}
-	return killed, err
+	return killCount, err
 }
 
 // killAll kills all processes of a dead owner's control group, and all that have its mark,
 // until there are none.
-func killAll(ctx context.Context, owner string) (killed int, err error) {
+func killAll(ctx context.Context, owner string) (killCount int, err error) {
 	tick := time.NewTicker(killInterval)
 	defer tick.Stop()
 	seen := make(map[int]string) // when they began
@@ -199,17 +199,17 @@ func makeControlGroup(owner string) *os.File {
 func controlGroupOf(owner string) string {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	data, _ := os.ReadFile("/proc/self/cgroup")
-	inside := ""
+	group := ""
 	for line := range strings.Lines(string(data)) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			inside = path
+			group = path
 		}
 	}
 	for line := range strings.Lines(string(mounts)) {
 		before, after, _ := strings.Cut(line, " - ")
 		fields := strings.Fields(before)
-		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" && inside != "" {
-			return filepath.Join(fields[4], inside, "launch-"+owner)
+		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" && group != "" {
+			return filepath.Join(fields[4], group, "launch-"+owner)
 		}
 	}
 	return ""

@@ -96,13 +96,13 @@ func newFolder(t *testing.T) string {
 func TestStaleFoldersAreRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	fresh := newFolder(t)
-	if err := os.Chtimes(filepath.Join(fresh, markName), time.Now(), time.Now()); err != nil {
+	freshFolder := newFolder(t)
+	if err := os.Chtimes(filepath.Join(freshFolder, markName), time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	live := openLink(t)
-	left, old := newFolder(t), time.Now().Add(longPast)
-	if err := os.Chtimes(filepath.Join(live.folder.dir, markName), old, old); err != nil {
+	liveLink := openLink(t)
+	leftFolder, old := newFolder(t), time.Now().Add(longPast)
+	if err := os.Chtimes(filepath.Join(liveLink.folder.dir, markName), old, old); err != nil {
 		t.Fatal(err)
 	}
 	openLink(t).Close()
@@ -111,13 +111,13 @@ func TestStaleFoldersAreRemoved(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, filepath.Join(tmp, e.Name()))
 	}
-	want := []string{fresh, live.folder.dir}
+	want := []string{freshFolder, liveLink.folder.dir}
 	slices.Sort(want)
 	if err != nil || !slices.Equal(names, want) {
-		t.Errorf("%q, %v; without %s there should be %q", names, err, left, want)
+		t.Errorf("%q, %v; without %s there should be %q", names, err, leftFolder, want)
 	}
-	live.Close()
-	if _, err := os.Stat(live.folder.dir); !os.IsNotExist(err) {
+	liveLink.Close()
+	if _, err := os.Stat(liveLink.folder.dir); !os.IsNotExist(err) {
 		t.Errorf("a daemon that has ended left its folder: %v", err)
 	}
 }

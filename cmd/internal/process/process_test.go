@@ -9,25 +9,25 @@ import (
 )
 
 func TestProcessWithOtherStartIsGone(t *testing.T) {
-	here := Self()
-	if here.Boot == "" || here.PIDNamespace == "" || here.Start == "" || here.IsGone() {
-		t.Fatalf("%+v", here)
+	self := Self()
+	if self.Boot == "" || self.PIDNamespace == "" || self.Start == "" || self.IsGone() {
+		t.Fatalf("%+v", self)
 	}
-	later := here
-	later.Start += "1"
-	if !later.IsGone() {
+	laterProcess := self
+	laterProcess.Start += "1"
+	if !laterProcess.IsGone() {
 		t.Error("a process that had our id before us is gone")
 	}
-	for _, elsewhere := range []Process{{"another", here.PIDNamespace, 1<<22 + 1, "1"}, {here.Boot, "another", 1<<22 + 1, "1"}, {"", "", 1<<22 + 1, "1"}, {}} {
-		if elsewhere.IsGone() {
-			t.Errorf("what cannot be seen is not gone for certain: %+v", elsewhere)
+	for _, foreignProcess := range []Process{{"another", self.PIDNamespace, 1<<22 + 1, "1"}, {self.Boot, "another", 1<<22 + 1, "1"}, {"", "", 1<<22 + 1, "1"}, {}} {
+		if foreignProcess.IsGone() {
+			t.Errorf("what cannot be seen is not gone for certain: %+v", foreignProcess)
 		}
 	}
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	other := here
+	other := self
 	other.PID = cmd.Process.Pid
 	other.Start, _ = StartTime(other.PID)
 	if other.IsGone() {
@@ -49,22 +49,22 @@ func TestProcessWithOtherStartIsGone(t *testing.T) {
 // conclude that a living process outside has ended and that another process has its id now.
 func TestOtherBootClockHidesNoProcess(t *testing.T) {
 	if text := os.Getenv("PROCESS_TEST_OUTSIDE"); text != "" {
-		var outside Process
-		if err := json.Unmarshal([]byte(text), &outside); err != nil || outside.IsGone() || Self().IsGone() {
-			t.Fatalf("err %v; seen from %+v, %+v is gone", err, Self(), outside)
+		var self Process
+		if err := json.Unmarshal([]byte(text), &self); err != nil || self.IsGone() || Self().IsGone() {
+			t.Fatalf("err %v; seen from %+v, %+v is gone", err, Self(), self)
 		}
 		return
 	}
-	inside := []string{"--time", "--fork", "--boottime", "100000"}
-	if err := exec.Command("unshare", append(inside, "true")...).Run(); err != nil {
+	unshareArgs := []string{"--time", "--fork", "--boottime", "100000"}
+	if err := exec.Command("unshare", append(unshareArgs, "true")...).Run(); err != nil {
 		t.Skip("no time namespace can be made here:", err)
 	}
-	outside, err := json.Marshal(Self())
+	self, err := json.Marshal(Self())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("unshare", append(inside, os.Args[0], "-test.run=^"+t.Name()+"$")...)
-	cmd.Env = append(os.Environ(), "PROCESS_TEST_OUTSIDE="+string(outside))
+	cmd := exec.Command("unshare", append(unshareArgs, os.Args[0], "-test.run=^"+t.Name()+"$")...)
+	cmd.Env = append(os.Environ(), "PROCESS_TEST_OUTSIDE="+string(self))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

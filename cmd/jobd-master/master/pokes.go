@@ -71,17 +71,17 @@ func (n *nameSet) add(list ...string) {
 
 // remove removes the names that are in a list, and returns them.
 func (n *nameSet) remove(list []string) (removed []string) {
-	chosen := toSet(list)
-	kept := n.list[:0:0]
+	removedSet := toSet(list)
+	keptNames := n.list[:0:0]
 	for _, name := range n.list {
-		if chosen[name] {
+		if removedSet[name] {
 			removed = append(removed, name)
 			delete(n.members, name)
 		} else {
-			kept = append(kept, name)
+			keptNames = append(keptNames, name)
 		}
 	}
-	n.list = kept
+	n.list = keptNames
 	return removed
 }
 

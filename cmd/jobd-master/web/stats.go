@@ -78,10 +78,10 @@ type stats struct {
 }
 
 func summarize(snapshot *master.Snapshot) *stats {
-	found := snapshot.Findings.Select(finding.Query{Fold: true}, maxFolded)
+	findings := snapshot.Findings.Select(finding.Query{Fold: true}, maxFolded)
 	sums := &stats{
 		At: snapshot.At, Workers: len(snapshot.Workers), Bounds: snapshot.Bounds, Runs: snapshot.Runs, Targets: len(snapshot.Targets),
-		Busiest: append([]master.Target{}, snapshot.Targets[:min(maxBusiest, len(snapshot.Targets))]...), Findings: found.Items, Severities: found.Counts,
+		Busiest: append([]master.Target{}, snapshot.Targets[:min(maxBusiest, len(snapshot.Targets))]...), Findings: findings.Items, Severities: findings.Counts,
 	}
 	for i := range snapshot.Targets {
 		t := &snapshot.Targets[i]
@@ -162,10 +162,10 @@ func (s *Server) getTarget(r *http.Request) (any, error) {
 			workers = append(workers, w)
 		}
 	}
-	found := snapshot.Findings.Select(finding.Query{Subject: name, Visible: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
+	findings := snapshot.Findings.Select(finding.Query{Subject: name, Visible: func(f *api.Finding) bool { return f.Kind == "target" }}, maxFound).Items
 	return struct {
 		master.Target
 		At       []master.Worker `json:"at"` // the workers that serve it
 		Findings []api.Finding   `json:"findings"`
-	}{snapshot.Targets[i], workers, found}, nil
+	}{snapshot.Targets[i], workers, findings}, nil
 }

@@ -210,10 +210,10 @@ func invalidError(format string, args ...any) *door.Refusal {
 // targetOf returns the target in the path.
 func targetOf(r *http.Request) string { return api.Name(r.PathValue("target")) }
 
-// readNumber returns a parameter that is an integer from low to high, or absent if there is none.
-func readNumber(q url.Values, name string, low, high, absent int64) (int64, error) {
+// readNumber returns a parameter that is an integer from low to high, or def if there is none.
+func readNumber(q url.Values, name string, low, high, def int64) (int64, error) {
 	if !q.Has(name) {
-		return absent, nil
+		return def, nil
 	}
 	n, err := strconv.ParseInt(q.Get(name), 10, 64)
 	if err != nil || n < low || n > high {

@@ -29,7 +29,7 @@ type sighting struct {
 
 // check compares the current list of other incarnations with what was seen before. It returns those
 // that are dead, and how many of the others have an expired lease.
-func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(store.Process) bool) (dead []store.Owner, undecided int) {
+func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(store.Process) bool) (deadOwners []store.Owner, undecidedCount int) {
 	if now.Sub(w.lastCheck) > w.maxGap {
 		w.sightings = nil
 	}
@@ -43,13 +43,13 @@ func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(stor
 		seen[o.Token] = s
 		switch {
 		case o.IsSettling, isGone(o.Process), now.Sub(s.firstSeen) >= max(s.leaseLeft, w.minSilence):
-			dead = append(dead, o)
+			deadOwners = append(deadOwners, o)
 		case o.IsExpired():
-			undecided++
+			undecidedCount++
 		}
 	}
 	w.sightings = seen
-	return dead, undecided
+	return deadOwners, undecidedCount
 }
 
 // reset forgets all incarnations, after a check that failed.

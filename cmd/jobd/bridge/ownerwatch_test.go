@@ -19,9 +19,9 @@ func TestOwnerIsDeadAfterSilence(t *testing.T) {
 	}
 	longLease, renewedLook, expiredLook := look{beat: 1, left: time.Hour}, look{beat: 1, left: 2 * time.Second}, look{beat: 1}
 	for _, c := range []struct {
-		name  string
-		looks []look
-		dead  int // the check at which it is dead, 0 for never
+		name      string
+		looks     []look
+		deadAfter int // the check at which it is dead, 0 for never
 	}{
 		{"a lease that runs", []look{longLease, longLease, longLease, longLease, longLease, longLease, longLease}, 0},
 		{"silence", []look{renewedLook, renewedLook, expiredLook, expiredLook, expiredLook}, 4},
@@ -45,22 +45,22 @@ func TestOwnerIsDeadAfterSilence(t *testing.T) {
 				w.reset()
 			}
 			now = now.Add(l.pause)
-			dead, undecided := w.check([]store.Owner{{Token: 1, Heartbeat: l.beat, LeaseLeft: l.left}}, now, neverGone)
-			if len(dead) > 0 && got == 0 {
+			deadOwners, undecidedCount := w.check([]store.Owner{{Token: 1, Heartbeat: l.beat, LeaseLeft: l.left}}, now, neverGone)
+			if len(deadOwners) > 0 && got == 0 {
 				got = i + 1
 			}
-			if (undecided == 1) != (l.left <= 0 && len(dead) == 0) {
-				t.Errorf("%s: %d undecided at look %d", c.name, undecided, i+1)
+			if (undecidedCount == 1) != (l.left <= 0 && len(deadOwners) == 0) {
+				t.Errorf("%s: %d undecided at look %d", c.name, undecidedCount, i+1)
 			}
 		}
-		if got != c.dead {
-			t.Errorf("%s: dead at look %d, want %d", c.name, got, c.dead)
+		if got != c.deadAfter {
+			t.Errorf("%s: dead at look %d, want %d", c.name, got, c.deadAfter)
 		}
 	}
 	w := ownerWatch{minSilence: time.Hour, maxGap: time.Hour}
 	isGone := func(p store.Process) bool { return p.PID == 7 }
-	dead, _ := w.check([]store.Owner{{Token: 1, Process: store.Process{PID: 7}}, {Token: 2, IsSettling: true}, {Token: 3, Process: store.Process{PID: 8}}}, time.Unix(5, 0), isGone)
-	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
-		t.Errorf("%s", fmt.Sprint(dead))
+	deadOwners, _ := w.check([]store.Owner{{Token: 1, Process: store.Process{PID: 7}}, {Token: 2, IsSettling: true}, {Token: 3, Process: store.Process{PID: 8}}}, time.Unix(5, 0), isGone)
+	if len(deadOwners) != 2 || deadOwners[0].Token != 1 || deadOwners[1].Token != 2 {
+		t.Errorf("%s", fmt.Sprint(deadOwners))
 	}
 }

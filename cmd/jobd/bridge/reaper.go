@@ -123,9 +123,9 @@ func (b *Bridge) reap(ctx context.Context) (result reapResult, err error) {
 		b.withMachine(func() { b.machine.Poll(nil) })
 	}
 	b.reaper.knownOwners = owners
-	var dead []store.Owner
-	dead, result.undecidedOwners = b.reaper.owners.check(owners, time.Now(), store.Process.IsGone)
-	for _, o := range dead {
+	var deadOwners []store.Owner
+	deadOwners, result.undecidedOwners = b.reaper.owners.check(owners, time.Now(), store.Process.IsGone)
+	for _, o := range deadOwners {
 		n, settleErr := b.settleOwner(ctx, o)
 		result.settledRows += n
 		if settleErr != nil {

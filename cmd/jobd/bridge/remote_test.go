@@ -141,12 +141,12 @@ func TestRemoteWorkersRunRows(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	s.configure(&cfg)
 	f := startBridge(t, storetest.NewTable(), cfg)
-	var maxHeld, held atomic.Int64
+	var maxHeld, heldCount atomic.Int64
 	s.startWorker("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
-		if n := held.Add(1); n > maxHeld.Load() {
+		if n := heldCount.Add(1); n > maxHeld.Load() {
 			maxHeld.Store(n)
 		}
-		defer held.Add(-1)
+		defer heldCount.Add(-1)
 		var row struct{ ID int64 }
 		if err := json.Unmarshal(job.Body, &row); err != nil || job.ID != fmt.Sprint("app.jobs/", row.ID) {
 			return nil, gloom.Fatal(fmt.Errorf("%s %s", job.ID, job.Body))
@@ -217,13 +217,13 @@ func TestRowsOfPausedTargetWaitAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { f.Close() })
-			var held, maxHeld, runs atomic.Int64
+			var heldCount, maxHeld, runs atomic.Int64
 			release := make(chan struct{})
 			s.startWorker("rows.a", 8, func(ctx context.Context, job *gloom.Job) (any, error) {
-				if n := held.Add(1); n > maxHeld.Load() {
+				if n := heldCount.Add(1); n > maxHeld.Load() {
 					maxHeld.Store(n)
 				}
-				defer held.Add(-1)
+				defer heldCount.Add(-1)
 				runs.Add(1)
 				select {
 				case <-release:
@@ -474,11 +474,11 @@ func TestRowsOfKilledDaemonKeepSlots(t *testing.T) {
 	table := storetest.NewTable()
 	f := &fixture{t: t, table: table}
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
-	dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
-	if err := dead.Register(t.Context()); err != nil {
+	deadStore := table.Open(cfg.Name, cfg.Lease, store.Process{})
+	if err := deadStore.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dead.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2, MaxBegin: 2}}, 0); err != nil {
+	if _, err := deadStore.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2, MaxBegin: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	var running, maxRunning atomic.Int64
@@ -493,18 +493,18 @@ func TestRowsOfKilledDaemonKeepSlots(t *testing.T) {
 		}
 		return "ok", nil
 	})
-	killed, err := gloom.Dial(t.Context(), gloom.Addrs(s.options.SubmitAddr))
+	submitter, err := gloom.Dial(t.Context(), gloom.Addrs(s.options.SubmitAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"app.jobs/1", "app.jobs/2"} {
-		if _, err := killed.Submit(t.Context(), gloom.Job{ID: id, Type: "rows.a"}); err != nil {
+		if _, err := submitter.Submit(t.Context(), gloom.Job{ID: id, Type: "rows.a"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	eventually(t, "two rows run", func() bool { return running.Load() == 2 })
-	killed.Close()
-	if err := dead.Leave(t.Context()); err != nil { // so that it is considered dead at the first check
+	submitter.Close()
+	if err := deadStore.Leave(t.Context()); err != nil { // so that it is considered dead at the first check
 		t.Fatal(err)
 	}
 	f.Bridge = startBridge(t, table, cfg).Bridge

@@ -80,28 +80,28 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	cfg.SpoolDir, cfg.Orphans = filepath.Join(t.TempDir(), "[spool]"), orphans
 	writeLauncher(t, &cfg, "echo again $id")
 	table := storetest.NewTable()
-	dead := table.Open(cfg.Name, cfg.Lease, store.Process{})
-	if err := dead.Register(t.Context()); err != nil {
+	deadStore := table.Open(cfg.Name, cfg.Lease, store.Process{})
+	if err := deadStore.Register(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, table: table}
 	f.insert(store.Waiting, "a", 1, 2)
-	if _, err := dead.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
+	if _, err := deadStore.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dead.Write(t.Context(), store.Batch{Start: []int64{1, 2}}); err != nil {
+	if _, err := deadStore.Write(t.Context(), store.Batch{Start: []int64{1, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	b := &Bridge{cfg: cfg}
 	sp, err := newSpool(cfg.SpoolDir, b.spoolTable())
 	if err == nil {
-		err = sp.saveResult(dead.Token(), store.Result{ID: 1, OK: true, Stdout: "once"})
+		err = sp.saveResult(deadStore.Token(), store.Result{ID: 1, OK: true, Stdout: "once"})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := sp.filePath(dead.Token(), 1)
-	unfinished, otherFile := sp.filePath(dead.Token(), 2)+".new", filepath.Join(cfg.SpoolDir, "jobd-another-1-2.json.new")
+	file := sp.filePath(deadStore.Token(), 1)
+	unfinished, otherFile := sp.filePath(deadStore.Token(), 2)+".new", filepath.Join(cfg.SpoolDir, "jobd-another-1-2.json.new")
 	for _, path := range []string{unfinished, otherFile} {
 		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
@@ -118,7 +118,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 		}
 		swap()
 	}
-	table.Forget(dead.Token()) // so that it is considered dead at the first check
+	table.Forget(deadStore.Token()) // so that it is considered dead at the first check
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if b, err = open(ctx, cfg, zerolog.Nop(), nil, vanishingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), table}); err != nil {
@@ -334,8 +334,8 @@ func TestUnrenewableLeaseEndsProcesses(t *testing.T) {
 			deadline, _ := f.lease.expiry()
 			if orphans == "requeue" {
 				eventually(t, "the process is ended", func() bool { return !p.Running() })
-				if late := time.Since(deadline); late > 0 {
-					t.Fatalf("the process outlived the lease by %s", late)
+				if delay := time.Since(deadline); delay > 0 {
+					t.Fatalf("the process outlived the lease by %s", delay)
 				}
 			} else {
 				eventually(t, "the lease is over", func() bool { return time.Now().After(deadline) })
@@ -409,15 +409,15 @@ func TestRowsOfDeadDaemonsAreRecovered(t *testing.T) {
 	f := startBridge(t, table, cfg)
 	f.Pause(nil)
 	for i := int64(0); i < 2; i++ {
-		dead := table.Open(fmt.Sprint("dead", i), time.Millisecond, store.Process{})
-		dead.Register(t.Context())
+		deadStore := table.Open(fmt.Sprint("dead", i), time.Millisecond, store.Process{})
+		deadStore.Register(t.Context())
 		f.insert(store.Manual, "a", 1+i)
-		if _, err := dead.AcceptManual(t.Context(), []int64{1 + i}, func(string) bool { return true }); err != nil {
+		if _, err := deadStore.AcceptManual(t.Context(), []int64{1 + i}, func(string) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the lease is over", func() bool {
 			owners, _ := f.store.Owners(t.Context())
-			return slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == dead.Token() && o.IsExpired() })
+			return slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == deadStore.Token() && o.IsExpired() })
 		})
 	}
 	n, err := f.Recover(t.Context())

@@ -25,14 +25,14 @@ const (
 )
 
 // check returns the claimed rows that have been strays for minStrayTime.
-func (s *strayRows) check(claimed []int64, now time.Time, knows func(id int64) bool) (due []int64) {
+func (s *strayRows) check(claimed []int64, now time.Time, isKnown func(id int64) bool) (due []int64) {
 	if now.Sub(s.lastCheck) > maxStrayGap { // after an outage Resolve may still return some of these rows
 		s.firstSeen = nil
 	}
 	s.lastCheck = now
 	seen := make(map[int64]time.Time)
 	for _, id := range claimed {
-		if knows(id) {
+		if isKnown(id) {
 			continue
 		}
 		since, ok := s.firstSeen[id]

@@ -533,15 +533,15 @@ func TestRowWaitsForUnreadableOutput(t *testing.T) {
 	cancel()
 	<-ended
 	for _, b := range o.batches {
-		held := 0
+		heldCount := 0
 		for _, f := range b.Finish {
-			held += len(f.Stdout)
+			heldCount += len(f.Stdout)
 			if len(f.Stdout) != size {
 				t.Errorf("row %d was written with %d bytes of output", f.ID, len(f.Stdout))
 			}
 		}
-		if held > maxTransactionBytes+size {
-			t.Errorf("%d bytes in a transaction", held)
+		if heldCount > maxTransactionBytes+size {
+			t.Errorf("%d bytes in a transaction", heldCount)
 		}
 	}
 }
@@ -560,13 +560,13 @@ func TestOnlyWriterHoldsOutputs(t *testing.T) {
 	f.table.SetError(storetest.ErrUnreachable)
 	f.writer.awaitAway(t)
 	f.writer.enqueue(&change{kind: changeFinish, id: 900, result: store.Result{ID: 900, Stdout: strings.Repeat("x", maxOutputMemory)}})
-	var freed atomic.Int64
+	var freedCount atomic.Int64
 	for id := range int64(2) {
 		out := make([]byte, 1<<20)
-		runtime.AddCleanup(&out[0], func(int) { freed.Add(1) }, 0)
+		runtime.AddCleanup(&out[0], func(int) { freedCount.Add(1) }, 0)
 		r := &row{Row: store.Row{ID: id, Target: "a"}}
 		go f.finish(r, store.Result{ID: id, Stdout: unsafe.String(&out[0], len(out))})
 	}
-	eventually(t, "the whole outputs are freed", func() bool { runtime.GC(); return freed.Load() == 2 })
+	eventually(t, "the whole outputs are freed", func() bool { runtime.GC(); return freedCount.Load() == 2 })
 	f.table.SetError(nil)
 }

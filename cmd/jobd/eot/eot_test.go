@@ -87,9 +87,9 @@ func TestBadUTF8IsReplaced(t *testing.T) {
 
 // TestMessagesKeepTheirMemory: later input does not change a message that was returned.
 func TestMessagesKeepTheirMemory(t *testing.T) {
-	fed := []byte(`[1,{"no":1,"data":{"a":"bcd"}}]` + "\x04")
+	input := []byte(`[1,{"no":1,"data":{"a":"bcd"}}]` + "\x04")
 	var s Splitter
-	s.Feed(fed)
+	s.Feed(input)
 	payload, ok, err := s.Next()
 	if err != nil || !ok {
 		t.Fatal(ok, err)
@@ -98,19 +98,19 @@ func TestMessagesKeepTheirMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(fed)
+	clear(input)
 	if string(m.Data) != `{"a":"bcd"}` {
 		t.Errorf("data became %s", m.Data)
 	}
 }
 
 func TestDecodeBoundsDepth(t *testing.T) {
-	deep := strings.Repeat("[", 9999) + strings.Repeat("]", 9999)
-	if _, err := Decode([]byte(deep)); err == nil || err.Error() != "unexpected type " {
+	deepArray := strings.Repeat("[", 9999) + strings.Repeat("]", 9999)
+	if _, err := Decode([]byte(deepArray)); err == nil || err.Error() != "unexpected type " {
 		t.Errorf("9999 arrays: got error %v", err)
 	}
-	deeper := strings.Repeat("[", 1e6) + strings.Repeat("]", 1e6)
-	if _, err := Decode([]byte(deeper)); !errors.Is(err, ErrMalformed) {
+	deeperArray := strings.Repeat("[", 1e6) + strings.Repeat("]", 1e6)
+	if _, err := Decode([]byte(deeperArray)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a million arrays: got error %v", err)
 	}
 }

@@ -231,7 +231,7 @@ func (c *Conn) readLoop() error {
 			c.unfinished.update(c, 0)
 		}
 	}()
-	buf, held := make([]byte, 16<<10), 0
+	buf, heldBytes := make([]byte, 16<<10), 0
 	for {
 		n, err := c.sock.Read(buf)
 		if n > 0 {
@@ -251,9 +251,9 @@ func (c *Conn) readLoop() error {
 		if givenUp {
 			return errRefused
 		}
-		if now := c.input.HeldBytes(); now != held && c.unfinished != nil {
+		if now := c.input.HeldBytes(); now != heldBytes && c.unfinished != nil {
 			c.unfinished.update(c, now)
-			held = now
+			heldBytes = now
 		}
 		if err != nil {
 			return err

@@ -109,8 +109,8 @@ func (c *Conn) Flush(ctx context.Context) {
 // reset, and the reset overtakes the answer.
 func (c *Conn) linger() {
 	c.flush(func() bool { return true })
-	closer, ok := c.sock.(interface{ CloseWrite() error })
-	if !ok || closer.CloseWrite() != nil {
+	sock, ok := c.sock.(interface{ CloseWrite() error })
+	if !ok || sock.CloseWrite() != nil {
 		return
 	}
 	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTimeout))

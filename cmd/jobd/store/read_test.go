@@ -47,7 +47,7 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 	table.exec(t, `INSERT INTO jobs (id, target, status, time_created, stdout, stderr) VALUES (200001, 'lonely', 'manual', 1700000000, NULL, 'e'), (200002, 'x', 'waiting', 1700000000, REPEAT('é', 100000), NULL)`)
 	table.exec(t, "ANALYZE TABLE jobs")
 	s := newReader(t, table)
-	cheap := func(name string, limit int64, do func()) {
+	checkCost := func(name string, limit int64, do func()) {
 		t.Helper()
 		before := table.readCount(t)
 		table.readCount(t) // counts as reads itself: the cost of this query is subtracted below
@@ -60,7 +60,7 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 			t.Logf("%s reads %d entries", name, n)
 		}
 	}
-	cheap("counting", 3*31_000, func() { // each entry once, and twice in temporary tables
+	checkCost("counting", 3*31_000, func() { // each entry once, and twice in temporary tables
 		got, err := s.Counts(t.Context(), Waiting, []string{"pdf", "mail", "none"})
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 		checkEqual(t, "waiting", formatCounts(got), "pdf 10000+, mail 5000+, Mail 5000+, x 1")
 		checkEqual(t, "oldest", got[0].Oldest.Unix(), 1700000002)
 	})
-	cheap("counting by hand", 500, func() {
+	checkCost("counting by hand", 500, func() {
 		got, err := s.Counts(t.Context(), Manual, nil)
 		checkEqual(t, "by hand", formatCounts(got), "lonely 1")
 		checkEqual(t, "error", err, nil)
@@ -88,7 +88,7 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 		}
 		return ids, next
 	}
-	cheap("listing", 500, func() {
+	checkCost("listing", 500, func() {
 		ids, next := list(overview.Query{Target: "pdf", Status: Waiting})
 		checkEqual(t, "first", fmt.Sprint(ids, next), "[2 5 8] 8")
 		ids, next = list(overview.Query{Target: "pdf", Status: Waiting, From: 59990})
@@ -100,11 +100,11 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 		ids, next = list(overview.Query{Target: "mail", Status: Waiting}) // the other rows are of the target Mail
 		checkEqual(t, "mail", fmt.Sprint(ids, next), "[3] 4")
 	})
-	cheap("looking for failures", 2*2100, func() {
+	checkCost("looking for failures", 2*2100, func() {
 		ids, next := list(overview.Query{Target: "mail", Status: Done, Result: "fail"})
 		checkEqual(t, "failed", fmt.Sprint(ids, next), "[140000] 138001")
 	})
-	cheap("a row", 500, func() {
+	checkCost("a row", 500, func() {
 		d, err := s.Detail(t.Context(), 200002)
 		if err != nil {
 			t.Fatal(err)

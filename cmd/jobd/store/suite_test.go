@@ -519,9 +519,9 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 		dead, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
 		accept(t, dead, 2, "a")
 		write(t, dead, Batch{Start: []int64{1, 2}})
-		settle := func(except ...int64) bool {
+		settle := func(exceptIDs ...int64) bool {
 			t.Helper()
-			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Except: except})
+			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Except: exceptIDs})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -73,11 +73,11 @@ func cutList(ids []int64, room *int) (part, rest []int64) {
 // these were last read.
 func (s *SQL) fitFinals(finals []Result) []Result {
 	packet := s.connector.MaxPacket() - statementSize
-	fitted := make([]Result, len(finals))
+	fittedResults := make([]Result, len(finals))
 	for i, f := range finals {
-		fitted[i] = s.table().fitResult(f, packet)
+		fittedResults[i] = s.table().fitResult(f, packet)
 	}
-	return fitted
+	return fittedResults
 }
 
 // fitResult cuts the outputs of one row to what its columns and a packet can hold. If stdout is
@@ -206,19 +206,19 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 			b.Finish, shape = s.fitFinals(b.Finish), now
 		}
 		todo = batchPlan{}
-		held, err := s.lockRows(ctx, tx, b.Token, ids)
+		lockedByID, err := s.lockRows(ctx, tx, b.Token, ids)
 		if err != nil {
 			return err
 		}
 		failpoint.Reach("write: rows locked")
-		if lost, busyIDs, err = s.resolveMissing(ctx, tx, b.Token, ids, held, &todo); err != nil {
+		if lost, busyIDs, err = s.resolveMissing(ctx, tx, b.Token, ids, lockedByID, &todo); err != nil {
 			return err
 		}
-		if err = s.findSettledEarly(ctx, tx, b.Finish, held, lost); err != nil {
+		if err = s.findSettledEarly(ctx, tx, b.Finish, lockedByID, lost); err != nil {
 			return err
 		}
-		s.markRunning(held)
-		todo.planBatch(b, held, lost)
+		s.markRunning(lockedByID)
+		todo.planBatch(b, lockedByID, lost)
 		s.rememberRunning(todo.start, b.StartedAt)
 		return s.writePlan(ctx, tx, b.StartedAt, &todo)
 	})
@@ -499,16 +499,16 @@ func (s *SQL) lockRows(ctx context.Context, tx *sql.Tx, token int64, ids []int64
 		return nil, err
 	}
 	defer rows.Close()
-	found := make(map[int64]lockedRow, len(ids))
+	lockedRows := make(map[int64]lockedRow, len(ids))
 	for rows.Next() {
 		var id int64
 		var h lockedRow
 		if err := rows.Scan(&id, &h.status, &h.isManual); err != nil {
 			return nil, err
 		}
-		found[id] = h
+		lockedRows[id] = h
 	}
-	return found, rows.Err()
+	return lockedRows, rows.Err()
 }
 
 const claimGone = "claim is gone"
@@ -516,11 +516,11 @@ const claimGone = "claim is gone"
 // resolveMissing finds out why rows could not be locked: they are no longer ours, or another
 // transaction has them locked. It reclaims rows whose claims were lost and adds them to found. A
 // missing row counts as busy for a while, because a table that is being restored is empty at first.
-func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]lockedRow, plan *batchPlan) (lost map[int64]string, busyIDs []int64, err error) {
+func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, lockedRows map[int64]lockedRow, plan *batchPlan) (lost map[int64]string, busyIDs []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
 	for _, id := range ids {
-		if _, ok := found[id]; !ok {
+		if _, ok := lockedRows[id]; !ok {
 			missing = append(missing, id)
 		}
 	}
@@ -543,7 +543,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 			if err != nil {
 				return nil, nil, err
 			}
-			maps.Copy(found, locked)
+			maps.Copy(lockedRows, locked)
 			claimed = slices.Concat(claimed, unknown, slices.Collect(maps.Keys(locked)))
 		}
 	}
@@ -552,7 +552,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 		return nil, nil, err
 	}
 	for _, id := range missing {
-		_, locked := found[id]
+		_, locked := lockedRows[id]
 		switch {
 		case locked:
 		case !slices.Contains(claimed, id):

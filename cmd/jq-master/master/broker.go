@@ -391,7 +391,7 @@ func (c *brokerConn) setServing(id job.ID, v serving) {
 	}
 	conns, left := c.workers[id], v.prefetch
 	for i := 0; i < len(conns) || left > 0; i++ {
-		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, c.broker.MaxPrefetch)}
+		serves := gloom.Serving{Types: v.types, Except: v.exceptTypes, Prefetch: min(left, c.broker.MaxPrefetch)}
 		left -= serves.Prefetch
 		if i == len(conns) {
 			p := &workerConn{Worker: c.newWorker(id, serves), serving: serves}

@@ -15,8 +15,8 @@ import (
 func TestIfMatchAtOnce(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
-	held := &heldConstraintStore{Store: w.store}
-	m.env.store = held
+	heldStore := &heldConstraintStore{Store: w.store}
+	m.env.store = heldStore
 	var refused, other int
 	put := func(ifMatch uint64) {
 		k := &job.Constraint{ID: "k", Match: []byte{0x80}, Concurrency: 1, Enabled: true}
@@ -32,11 +32,11 @@ func TestIfMatchAtOnce(t *testing.T) {
 		})
 	}
 	put(0)
-	held.answer()
+	heldStore.answer()
 	put(1)
 	put(1)
 	w.step(m, func() { m.changeConstraint("k", nil, selector{}, 1, false, func(bool, error) { refused++ }) })
-	for held.answer() {
+	for heldStore.answer() {
 	}
 	if v := m.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || m.changingConstraints {
 		t.Fatalf("version %d, %d were refused, %d failed", v, refused, other)

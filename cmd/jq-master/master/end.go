@@ -87,7 +87,7 @@ func (m *machine) makeRoom(bytes int64) {
 // many bytes. It forgets at most maxStepRecords jobs at a time.
 func (m *machine) expire() {
 	var surplus []*record
-	spent, freed := m.endedBytes, int64(0)
+	usedBytes, freedBytes := m.endedBytes, int64(0)
 	for len(m.ended) > 0 && len(surplus) < maxStepRecords {
 		e := m.ended[0]
 		r := e.rec
@@ -95,7 +95,7 @@ func (m *machine) expire() {
 		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.dropAt != 0 || r.HoldsKey(m.wallTime):
 			m.ended.pop() // it was revived or forgotten, or still holds a unique key; or it is added again when its result is dropped
 			continue
-		case spent > m.MaxBytes/2, freed < m.bytesToFree && m.monotonic-e.endedAt >= toMillis(minEndedAgeForRoom):
+		case usedBytes > m.MaxBytes/2, freedBytes < m.bytesToFree && m.monotonic-e.endedAt >= toMillis(minEndedAgeForRoom):
 		case m.counts[job.Done]+m.counts[job.Failed]+m.counts[job.Cancelled]-m.beingForgotten-len(surplus) <= m.MaxEnded,
 			m.monotonic-e.endedAt < toMillis(minEndedAge):
 			m.forget(surplus)
@@ -103,8 +103,8 @@ func (m *machine) expire() {
 		}
 		m.ended.pop()
 		surplus = append(surplus, r)
-		spent -= r.size()
-		freed += r.size() + 1
+		usedBytes -= r.size()
+		freedBytes += r.size() + 1
 	}
 	m.forget(surplus)
 }
@@ -136,7 +136,7 @@ func (m *machine) forget(records []*record) {
 
 // tick does the work that is due.
 func (m *machine) tick() {
-	var forgotten []*record
+	var oldRecords []*record
 	for n := 0; n < maxStepRecords && m.timers.next() <= m.now; n++ {
 		r := m.timers[0]
 		switch {
@@ -163,13 +163,13 @@ func (m *machine) tick() {
 			m.dropResult(r)
 		case m.wallTime >= r.runInfo.forgetAt:
 			m.timers.remove(r)
-			forgotten = append(forgotten, r)
+			oldRecords = append(oldRecords, r)
 		default: // the wall clock has jumped, and the job is not due yet
 			m.timers.set(r, max(m.now+1, m.monoAt(r.runInfo.nextEnd())))
 		}
 	}
-	if len(forgotten) > 0 {
-		m.forget(forgotten)
+	if len(oldRecords) > 0 {
+		m.forget(oldRecords)
 	}
 	if m.dropFetchedAt != 0 && m.now >= m.dropFetchedAt && m.awayErr == nil {
 		m.flushFetched()

@@ -44,15 +44,15 @@ const (
 )
 
 func findFindings(stats *Stats, rules []*ConstraintView, limits *Limits) finding.Conditions {
-	found := finding.Conditions{}
+	conditions := finding.Conditions{}
 	master := func(severity, cause, text, advice string) {
-		found.Add(severity, "master", "master", cause, text, advice)
+		conditions.Add(severity, "master", "master", cause, text, advice)
 	}
 	if stats.StoreError != "" {
 		master(api.Severe, "store_away", "its store is away: "+stats.StoreError, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
 	}
 	name := func(severity string, n *NameStats, cause, text, advice string) {
-		found.Add(severity, "name", n.Name, cause, text, advice)
+		conditions.Add(severity, "name", n.Name, cause, text, advice)
 	}
 	failing := false
 	for i := range stats.Names {
@@ -80,7 +80,7 @@ func findFindings(stats *Stats, rules []*ConstraintView, limits *Limits) finding
 			if k.Concurrency == 0 {
 				advice = "It lets no job run."
 			}
-			found.Add(api.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
+			conditions.Add(api.Warning, "constraint", k.ID, "held", fmt.Sprintf("holds back %d of its %d jobs", k.Blocked, k.Matching), advice)
 		}
 	}
 	if stats.Paused > 0 {
@@ -105,5 +105,5 @@ func findFindings(stats *Stats, rules []*ConstraintView, limits *Limits) finding
 	if n := stats.Ledger.Waiting; stats.Slots > 0 && stats.Busy >= stats.Slots && n > 0 {
 		master(api.Info, "busy", fmt.Sprintf("all %d slots of its workers are taken, and %s", stats.Slots, finding.JobsWaiting(n)), finding.DrainTime(n, stats.EndedRate)+"More workers would help.")
 	}
-	return found
+	return conditions
 }

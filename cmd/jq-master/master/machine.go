@@ -81,7 +81,7 @@ type machine struct {
 	seq            uint64
 	jobs           *job.Table[*record]
 	bySeq          []seqEntry // all jobs, sorted by Seq
-	forgotten      int        // how many entries of bySeq are forgotten jobs
+	forgottenCount int        // how many entries of bySeq are forgotten jobs
 	oldestWaiting  uint64     // no job with a smaller Seq waits
 	loading        bool       // the store is being read, and bySeq is not sorted yet
 	names          map[string]*nameCounts
@@ -189,8 +189,8 @@ type submission struct {
 
 // serving says which types a worker serves at the broker, and how many jobs it may have at a time.
 type serving struct {
-	types, except []string
-	prefetch      int
+	types, exceptTypes []string
+	prefetch           int
 }
 
 // keyEntry holds what the machine keeps of an idempotency key. The rest is in the store.
@@ -480,15 +480,15 @@ func (m *machine) remove(r *record) {
 	m.jobs.Delete(r.ID)
 	if i, ok := m.find(r.Seq); ok {
 		m.bySeq[i].rec = nil
-		m.forgotten++
+		m.forgottenCount++
 	}
-	if m.forgotten > 1024 && m.forgotten > len(m.bySeq)/2 {
+	if m.forgottenCount > 1024 && m.forgottenCount > len(m.bySeq)/2 {
 		m.compact()
 	}
 }
 
 func (m *machine) compact() {
-	kept := make([]seqEntry, 0, len(m.bySeq)-m.forgotten+1024)
+	kept := make([]seqEntry, 0, len(m.bySeq)-m.forgottenCount+1024)
 	submitIndex, sweep := 0, min(m.constraints.sweepIndex, 0)
 	for i, p := range m.bySeq {
 		if p.rec != nil {
@@ -501,7 +501,7 @@ func (m *machine) compact() {
 			sweep = len(kept)
 		}
 	}
-	m.bySeq, m.forgotten, m.submitIndex, m.constraints.sweepIndex = kept, 0, submitIndex, sweep
+	m.bySeq, m.forgottenCount, m.submitIndex, m.constraints.sweepIndex = kept, 0, submitIndex, sweep
 }
 
 // find returns the index in bySeq of a job's Seq and true, or the index of the next larger Seq and

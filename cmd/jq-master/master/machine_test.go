@@ -402,18 +402,18 @@ func TestRepeatedSuspension(t *testing.T) {
 			m.env.push = &pushRecorder{}
 			k, other := w.someWorker(), w.someWorker()
 			k.Heartbeat = true
-			var lost, late *record
+			var lostRecord, lateRecord *record
 			w.step(m, func() {
 				m.workersMayGetJobs = true
-				lost, late = w.addWaiting(1000), w.addWaiting(3)
-				m.start(lost, k, nil)
-				m.start(late, other, nil)
+				lostRecord, lateRecord = w.addWaiting(1000), w.addWaiting(3)
+				m.start(lostRecord, k, nil)
+				m.start(lateRecord, other, nil)
 			})
 			w.store.flush()
 			rounds := 0
-			for lost.State == job.Running || late.State == job.Running {
+			for lostRecord.State == job.Running || lateRecord.State == job.Running {
 				if rounds++; rounds > 50 {
-					t.Fatalf("stops of %v, %v between them: the silent worker's job is %v, the one that is overdue is %v", stood, ran, lost.State, late.State)
+					t.Fatalf("stops of %v, %v between them: the silent worker's job is %v, the one that is overdue is %v", stood, ran, lostRecord.State, lateRecord.State)
 				}
 				w.now += toMillis(stood)
 				w.pass(0)

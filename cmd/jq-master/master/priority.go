@@ -29,10 +29,10 @@ func (m *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	j.Priority = priority
 	m.write(opPostpone, r, j, 0, 0, func() {
 		r.priorityStale = true
-		found := m.constraints.setFor(matchAll(m.constraints.enabled, &r.Attributes, nil))
-		if found != r.constraints {
+		newSet := m.constraints.setFor(matchAll(m.constraints.enabled, &r.Attributes, nil))
+		if newSet != r.constraints {
 			m.constraints.remove(r)
-			m.constraints.add(r, found)
+			m.constraints.add(r, newSet)
 		}
 		m.regroup(r)
 		reply(nil)

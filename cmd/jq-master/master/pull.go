@@ -8,19 +8,19 @@ import (
 
 // pullRequest is a worker's request for jobs.
 type pullRequest struct {
-	max      int
-	expected int // jobs that are being started for this request
-	jobs     []job.Handout
-	runs     []*run
-	records  []*record
-	ready    func() // is called once, when there are jobs to take or the request must end
-	closed   bool
+	max          int
+	expectedJobs int // jobs that are being started for this request
+	jobs         []job.Handout
+	runs         []*run
+	records      []*record
+	ready        func() // is called once, when there are jobs to take or the request must end
+	closed       bool
 }
 
 // demand returns how many more jobs the worker's open requests can take.
 func (w *worker) demand() (n int) {
 	for _, p := range w.pullRequests {
-		n += p.max - p.expected - len(p.jobs)
+		n += p.max - p.expectedJobs - len(p.jobs)
 	}
 	return n
 }
@@ -28,8 +28,8 @@ func (w *worker) demand() (n int) {
 // reserve returns the request that gets the next job. Call it only if demand is above 0.
 func (w *worker) reserve() *pullRequest {
 	for _, p := range w.pullRequests {
-		if p.max > p.expected+len(p.jobs) {
-			p.expected++
+		if p.max > p.expectedJobs+len(p.jobs) {
+			p.expectedJobs++
 			return p
 		}
 	}
@@ -44,7 +44,7 @@ func (m *machine) pull(w *worker, p *pullRequest) {
 
 // deliver adds a job to a request and returns true; if the request has ended, it returns false.
 func (p *pullRequest) deliver(m *machine, h *job.Handout) bool {
-	p.expected--
+	p.expectedJobs--
 	if p.closed {
 		return false
 	}
@@ -56,7 +56,7 @@ func (p *pullRequest) deliver(m *machine, h *job.Handout) bool {
 
 // onNotDelivered is called when a job on its way to a request will not arrive.
 func (p *pullRequest) onNotDelivered(m *machine) {
-	p.expected--
+	p.expectedJobs--
 	p.wakeIfComplete(m)
 }
 
@@ -71,7 +71,7 @@ func (p *pullRequest) wake() {
 // wakeIfComplete ends the wait of a request that has jobs, unless it waits for more that are on
 // their way.
 func (p *pullRequest) wakeIfComplete(m *machine) {
-	if len(p.jobs) > 0 && (p.expected == 0 || len(p.jobs) == p.max || m.awayErr != nil) {
+	if len(p.jobs) > 0 && (p.expectedJobs == 0 || len(p.jobs) == p.max || m.awayErr != nil) {
 		p.wake()
 	}
 }

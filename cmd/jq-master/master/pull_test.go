@@ -31,8 +31,8 @@ func TestPullMisses(t *testing.T) {
 		}
 	})
 	started[ids[0]](nil)
-	if ready != 0 || p.expected != 1 {
-		t.Fatalf("ready %d times with %d coming", ready, p.expected)
+	if ready != 0 || p.expectedJobs != 1 {
+		t.Fatalf("ready %d times with %d coming", ready, p.expectedJobs)
 	}
 	w.step(m, func() { m.onStoreChange(store.ErrAway) })
 	if ready != 1 {
@@ -40,8 +40,8 @@ func TestPullMisses(t *testing.T) {
 	}
 	started[ids[1]](nil)
 	w.step(m, func() { m.onStoreChange(nil) })
-	if p.expected != 0 || k.demand() != 1 {
-		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.expected, k.demand())
+	if p.expectedJobs != 0 || k.demand() != 1 {
+		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.expectedJobs, k.demand())
 	}
 }
 

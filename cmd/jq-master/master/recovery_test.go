@@ -54,9 +54,9 @@ func TestBrokerEnds(t *testing.T) {
 			w.store.flush()
 			r := m.bySeq[0].rec
 			w.broker.serveSome(1 << 20)
-			dead := naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}}
+			lostRun := naiveRun{w.broker, &naiveJob{submission: submission{id: r.ID}}}
 			w.broker.jobs = map[job.ID]*naiveJob{}
-			w.step(m, func() { ends(m, r, func() { m.onHandout(k.ID, r.ID, false, dead) }) })
+			w.step(m, func() { ends(m, r, func() { m.onHandout(k.ID, r.ID, false, lostRun) }) })
 			w.store.flush()
 			w.broker.serveSome(1 << 20)
 			for _, onAnswer := range pushed.onAnswer {
@@ -80,11 +80,11 @@ func TestEarlyCommands(t *testing.T) {
 	r := c.newRecord(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", MaxRetry: 2}, Seq: 1, State: job.Retrying, Retries: 1, Attempt: 1, Due: w.now + 1000})
 	c.ledger.Enqueued = 1
 	c.workersMayGetJobs = true
-	early := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
-	w.step(c, func() { c.submitSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.broker, early}) })
+	earlyJob := &naiveJob{submission: submission{id: r.ID}, running: true, runs: 1}
+	w.step(c, func() { c.submitSlice(1); c.onHandout(k.ID, r.ID, false, naiveRun{w.broker, earlyJob}) })
 	w.broker.serveSome(1 << 20)
-	if r.State != job.Retrying || early.running || early.ready != r.Due {
-		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-early.ready)
+	if r.State != job.Retrying || earlyJob.running || earlyJob.ready != r.Due {
+		t.Errorf("the job is %v, and ready at the broker %d ms before it is due", r.State, r.Due-earlyJob.ready)
 	}
 }
 

@@ -370,7 +370,7 @@ func (m *Master) addBlocked(conn *brokerConn, views []*ConstraintView) {
 	if conn == nil || len(views) == 0 {
 		return
 	}
-	held, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.countHeldBack(conn) })
+	counts, err := m.heldCounts.get(func() (map[string]int, bool, error) { return m.countHeldBack(conn) })
 	if err != nil {
 		if conn.ctx.Err() == nil {
 			conn.sampledLog.Warn().Err(err).Msg("the broker did not report what its groups hold back")
@@ -378,24 +378,24 @@ func (m *Master) addBlocked(conn *brokerConn, views []*ConstraintView) {
 		return
 	}
 	for _, v := range views {
-		v.Blocked = min(held[v.ID], v.Matching-v.Running)
+		v.Blocked = min(counts[v.ID], v.Matching-v.Running)
 	}
 }
 
 // countHeldBack counts the held-back jobs of each constraint; isExpensive says that there are so
 // many groups that the result should be cached.
-func (m *Master) countHeldBack(conn *brokerConn) (held map[string]int, isExpensive bool, err error) {
+func (m *Master) countHeldBack(conn *brokerConn) (counts map[string]int, isExpensive bool, err error) {
 	ctx, cancel := context.WithTimeout(conn.ctx, time.Second)
 	defer cancel()
 	groups, err := conn.broker.Rules.Groups(ctx)
-	held = make(map[string]int)
+	counts = make(map[string]int)
 	for _, g := range groups {
 		id, ours := constraintOf(m.opt.Namespace, g.Group)
-		if n := held[id]; ours && (g.Group[0] == 'c' || n == 0) { // a job may be in groups of both kinds
-			held[id] = n + g.Held
+		if n := counts[id]; ours && (g.Group[0] == 'c' || n == 0) { // a job may be in groups of both kinds
+			counts[id] = n + g.Held
 		}
 	}
-	return held, len(groups) > statNames, err
+	return counts, len(groups) > statNames, err
 }
 
 // Constraint returns the constraint with this id.

@@ -24,12 +24,12 @@ func TestEndDuringRequest(t *testing.T) {
 		{"reused", store.ErrKeyReused, job.KeyReused},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			held := &heldStore{Store: store.NewMemory(), pendingCalls: make(chan func(error), 1)}
-			m := Open(Options{Limits: DefaultLimits(), Store: held})
+			slowStore := &heldStore{Store: store.NewMemory(), pendingCalls: make(chan func(error), 1)}
+			m := Open(Options{Limits: DefaultLimits(), Store: slowStore})
 			result := make(chan error, 1)
 			end := func() {
 				t.Helper()
-				answer := <-held.pendingCalls
+				answer := <-slowStore.pendingCalls
 				m.deactivate(m.machine)
 				answer(v.answer)
 				select {

@@ -168,14 +168,14 @@ func (w *simulation) check() {
 		}
 	}
 	var counts StateCounts
-	var bytes, spent int64
+	var bytes, usedBytes int64
 	running := map[*worker]int{}
 	results, waiters := 0, 0
 	for r := range mc.jobs.All() {
 		counts[r.State]++
 		bytes += r.size()
 		if r.State.Ended() && r.op != opForget && r.runInfo.dropAt == 0 {
-			spent += r.size()
+			usedBytes += r.size()
 		}
 		if run := r.currentRun(); run != nil {
 			running[run.worker]++
@@ -222,8 +222,8 @@ func (w *simulation) check() {
 	if mc.jobsPending == 0 && bytes != mc.bytes {
 		w.fatalf("%d bytes, in truth %d", mc.bytes, bytes)
 	}
-	if spent != mc.endedBytes {
-		w.fatalf("%d bytes of jobs that may be forgotten, in truth %d", mc.endedBytes, spent)
+	if usedBytes != mc.endedBytes {
+		w.fatalf("%d bytes of jobs that may be forgotten, in truth %d", mc.endedBytes, usedBytes)
 	}
 	if results != mc.results {
 		w.fatalf("%d results, in truth %d", mc.results, results)
@@ -480,7 +480,7 @@ func (b *naiveBroker) match() bool {
 			serves := func(globs []string) bool {
 				return slices.ContainsFunc(globs, func(p string) bool { return fits(p, j.typ) })
 			}
-			if out < v.prefetch && serves(v.types) && !serves(v.except) {
+			if out < v.prefetch && serves(v.types) && !serves(v.exceptTypes) {
 				best, to = j, id
 				break
 			}

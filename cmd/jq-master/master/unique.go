@@ -34,26 +34,26 @@ func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	}
 	n.Unique = &job.Unique{Key: s.Key, Period: s.Period, Until: until}
 	k := keyOf(&n.Attributes)
-	switch held := m.uniques[k]; {
-	case held == nil:
+	switch holder := m.uniques[k]; {
+	case holder == nil:
 		m.uniques[k] = &claim{}
 		return true
-	case held.rec == nil:
-		held.waiting = append(held.waiting, func() { m.enqueue(e) })
+	case holder.rec == nil:
+		holder.waiting = append(holder.waiting, func() { m.enqueue(e) })
 		return false
-	case held.rec.op != opNone:
-		held.rec.addOnIdle(func() { m.enqueue(e) })
+	case holder.rec.op != opNone:
+		holder.rec.addOnIdle(func() { m.enqueue(e) })
 		return false
-	case !held.rec.HoldsKey(m.wallTime):
-		m.uniques[k] = &claim{replaced: held.rec}
+	case !holder.rec.HoldsKey(m.wallTime):
+		m.uniques[k] = &claim{replaced: holder.rec}
 		return true
-	case s.Mode == unique.ModeReplace && held.rec.isWaiting():
-		n.Unique.Replaces, n.Unique.ReplacesRev = held.rec.ID, held.rec.Rev+1
+	case s.Mode == unique.ModeReplace && holder.rec.isWaiting():
+		n.Unique.Replaces, n.Unique.ReplacesRev = holder.rec.ID, holder.rec.Rev+1
 		return true
-	case s.Mode == unique.ModeExtend && held.rec.isWaiting():
-		m.postpone(held.rec, n, e)
+	case s.Mode == unique.ModeExtend && holder.rec.isWaiting():
+		m.postpone(holder.rec, n, e)
 	default:
-		m.replyHolder(e, held.rec, unique.AnswerKept)
+		m.replyHolder(e, holder.rec, unique.AnswerKept)
 	}
 	return false
 }
@@ -106,13 +106,13 @@ func (m *machine) settleUnique(e *enqueueRequest, r, old *record) {
 		return
 	}
 	k := keyOf(&e.jobs[0].Attributes)
-	held := m.uniques[k]
+	holder := m.uniques[k]
 	switch {
 	case r != nil:
 		m.uniques[k] = &claim{rec: r}
-	case held.rec != nil: // the key stays with the job that was to be replaced
-	case held.replaced != nil && m.jobs.Get(held.replaced.ID) == held.replaced:
-		m.uniques[k] = &claim{rec: held.replaced}
+	case holder.rec != nil: // the key stays with the job that was to be replaced
+	case holder.replaced != nil && m.jobs.Get(holder.replaced.ID) == holder.replaced:
+		m.uniques[k] = &claim{rec: holder.replaced}
 	default:
 		delete(m.uniques, k)
 	}
@@ -122,7 +122,7 @@ func (m *machine) settleUnique(e *enqueueRequest, r, old *record) {
 			m.runWaiting(old)
 		}
 	}
-	for _, f := range held.waiting {
+	for _, f := range holder.waiting {
 		f()
 	}
 }
@@ -135,7 +135,7 @@ func (m *machine) restoreKey(r *record) {
 		return
 	}
 	k := keyOf(&r.Attributes)
-	if held := m.uniques[k]; held == nil || isBetterHolder(r, held.rec, m.wallTime) {
+	if holder := m.uniques[k]; holder == nil || isBetterHolder(r, holder.rec, m.wallTime) {
 		m.uniques[k] = &claim{rec: r}
 	}
 }
@@ -150,8 +150,8 @@ func isBetterHolder(a, b *record, now int64) bool {
 // finishReplacing cancels the replaced jobs that the last master had not cancelled yet. It does not
 // cancel jobs that were cancelled and that an operator has revived since.
 func (m *machine) finishReplacing() {
-	for _, held := range m.uniques {
-		if r := held.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.IsZero() {
+	for _, holder := range m.uniques {
+		if r := holder.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.IsZero() {
 			old, rev := m.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
 			if old != nil && old.isWaiting() && (rev == 0 || old.Rev == rev-1) {
 				m.cancelNow(old, func(error) {})
@@ -167,15 +167,15 @@ func (m *machine) takeKeyAgain(r *record) error {
 		return nil
 	}
 	k := keyOf(&r.Attributes)
-	held := m.uniques[k]
+	holder := m.uniques[k]
 	switch {
-	case held == nil || held.rec == r || held.rec != nil && held.rec.op == opNone && !held.rec.HoldsKey(m.wallTime):
+	case holder == nil || holder.rec == r || holder.rec != nil && holder.rec.op == opNone && !holder.rec.HoldsKey(m.wallTime):
 		m.uniques[k] = &claim{rec: r}
 		return nil
-	case held.rec == nil:
+	case holder.rec == nil:
 		return job.Refuse(job.WrongState, "", "another job, which is being stored, holds its unique key %q", k.key)
 	}
-	return job.Refuse(job.WrongState, "", "the job %v holds its unique key %q", held.rec.ID, k.key)
+	return job.Refuse(job.WrongState, "", "the job %v holds its unique key %q", holder.rec.ID, k.key)
 }
 
 // releaseKey releases the key of a job that is being forgotten.

@@ -54,14 +54,14 @@ func TestUniqueKeys(t *testing.T) {
 				s.Max = time.Duration(1+rng.IntN(30)) * time.Second
 			}
 			n := &NewJob{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}, MaxRetry: 3, Timeout: 1000}, Delay: time.Duration(rng.IntN(10)) * time.Second, UniqueRequest: s}
-			want, held := "", owner[key]
+			want, holder := "", owner[key]
 			switch now := w.now; {
-			case held == nil || !held.holds(now):
-			case s.Mode == unique.ModeReplace && held.isWaiting():
+			case holder == nil || !holder.holds(now):
+			case s.Mode == unique.ModeReplace && holder.isWaiting():
 				want = "replaced"
-			case s.Mode == unique.ModeExtend && held.isWaiting():
+			case s.Mode == unique.ModeExtend && holder.isWaiting():
 				want = "extended"
-				held.due = max(held.due, min(now+toMillis(n.Delay), held.enqueuedAt+toMillis(s.Max)))
+				holder.due = max(holder.due, min(now+toMillis(n.Delay), holder.enqueuedAt+toMillis(s.Max)))
 			default:
 				want = "kept"
 			}
@@ -76,11 +76,11 @@ func TestUniqueKeys(t *testing.T) {
 			w.step(w.machine, func() { w.machine.enqueue(e) })
 			w.settleStore()
 			if len(got) != 1 || e.unique != want {
-				w.fatalf("a job with %+v became %q %v, wanted %q beside %+v", s, e.unique, got, want, held)
+				w.fatalf("a job with %+v became %q %v, wanted %q beside %+v", s, e.unique, got, want, holder)
 			}
 			if want == "kept" || want == "extended" {
-				if got[0] != held.id || w.machine.jobs.Get(held.id).Due != held.due && want == "extended" {
-					w.fatalf("%s: %v, due %d, wanted %+v", want, got[0], w.machine.jobs.Get(held.id).Due, held)
+				if got[0] != holder.id || w.machine.jobs.Get(holder.id).Due != holder.due && want == "extended" {
+					w.fatalf("%s: %v, due %d, wanted %+v", want, got[0], w.machine.jobs.Get(holder.id).Due, holder)
 				}
 				return
 			}
@@ -89,7 +89,7 @@ func TestUniqueKeys(t *testing.T) {
 				h.due = w.now + toMillis(n.Delay)
 			}
 			if want == "replaced" {
-				h.enqueuedAt, held.state = held.enqueuedAt, job.Cancelled
+				h.enqueuedAt, holder.state = holder.enqueuedAt, job.Cancelled
 			}
 			h.seq = w.machine.jobs.Get(h.id).Seq
 			jobs[h.id], owner[key] = h, h
@@ -120,9 +120,9 @@ func TestUniqueKeys(t *testing.T) {
 				w.step(w.machine, func() { w.machine.revive(pick.id, func(err error) { got = err }) })
 				w.settleStore()
 				other := owner[pick.key]
-				if held := other != nil && other != pick && other.holds(w.now); held != (got != nil) {
+				if holder := other != nil && other != pick && other.holds(w.now); holder != (got != nil) {
 					w.fatalf("a revived job: %v, beside %+v", got, other)
-				} else if !held {
+				} else if !holder {
 					pick.state, pick.due, owner[pick.key] = job.Queued, 0, pick
 				}
 			default:
@@ -157,7 +157,7 @@ func (w *simulation) settleStore() { w.store.flush() }
 func force(w *simulation, h *modelJob, rng *rand.Rand) {
 	r, forget := w.machine.jobs.Get(h.id), int64(0)
 	j := r.nextState()
-	fine := func(err error) {
+	checkNil := func(err error) {
 		if err != nil {
 			w.fatalf("%v of %+v: %v", j.State, h, err)
 		}
@@ -166,7 +166,7 @@ func force(w *simulation, h *modelJob, rng *rand.Rand) {
 	case h.state.Ended():
 		return
 	case rng.IntN(5) == 0:
-		w.step(w.machine, func() { w.machine.cancel(h.id, true, fine) })
+		w.step(w.machine, func() { w.machine.cancel(h.id, true, checkNil) })
 		w.settleStore()
 		h.state = job.Cancelled
 		return
@@ -182,7 +182,7 @@ func force(w *simulation, h *modelJob, rng *rand.Rand) {
 		j.State, j.Finished = job.Done+job.State(rng.IntN(2)), w.now
 		forget = w.now + toMillis(time.Hour)
 	}
-	w.memory.Move(r.Job, j, forget, 0, fine)
+	w.memory.Move(r.Job, j, forget, 0, checkNil)
 	h.state = j.State
 	w.start()
 }

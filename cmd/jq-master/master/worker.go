@@ -110,10 +110,10 @@ func (m *machine) updateServing(w *worker) {
 	}
 	for n := range w.excludedUntil {
 		if !strings.Contains(n, "*") { // a name with * would be a pattern at the broker, and would keep away other names, too
-			next.except = m.addTypes(next.except, n)
+			next.exceptTypes = m.addTypes(next.exceptTypes, n)
 		}
 	}
-	slices.Sort(next.except)
+	slices.Sort(next.exceptTypes)
 	if w.connected && next.equal(&w.serving) {
 		return
 	}
@@ -125,7 +125,7 @@ func (v *serving) equal(o *serving) bool {
 	if v.prefetch == 0 && o.prefetch == 0 {
 		return true
 	}
-	return v.prefetch == o.prefetch && slices.Equal(v.types, o.types) && slices.Equal(v.except, o.except)
+	return v.prefetch == o.prefetch && slices.Equal(v.types, o.types) && slices.Equal(v.exceptTypes, o.exceptTypes)
 }
 
 // serveAll tells the broker what every worker serves, and restores their runs.

@@ -57,7 +57,7 @@ func TestUnknownName(t *testing.T) {
 			if n := len(pushed.names); n != 2 {
 				t.Fatalf("pushed %q", pushed.names)
 			}
-			for _, e := range k.serving.except {
+			for _, e := range k.serving.exceptTypes {
 				if strings.Contains(e, "*") {
 					t.Errorf("all of %s are kept away", e)
 				}

@@ -79,14 +79,14 @@ func TestOperatorsSelectRightJobs(t *testing.T) {
 
 // TestInvalidMatcherNamesField: an invalid matcher is refused, and the fault names the field.
 func TestInvalidMatcherNamesField(t *testing.T) {
-	deep := func(n int) string { return strings.Repeat(`{"not":`, n-1) + `{}` + strings.Repeat(`}`, n-1) }
+	nested := func(n int) string { return strings.Repeat(`{"not":`, n-1) + `{}` + strings.Repeat(`}`, n-1) }
 	wide := func(n int) string { return `{"all":[` + strings.TrimSuffix(strings.Repeat(`{},`, n-1), ",") + `]}` }
 	for _, c := range []struct {
 		match string
 		code  job.Code
 		field string
 	}{
-		{deep(MaxDepth), job.Code{}, ""}, {deep(MaxDepth + 1), job.InvalidValue, "match" + strings.Repeat(".not", MaxDepth)},
+		{nested(MaxDepth), job.Code{}, ""}, {nested(MaxDepth + 1), job.InvalidValue, "match" + strings.Repeat(".not", MaxDepth)},
 		{wide(MaxNodes), job.Code{}, ""}, {wide(MaxNodes + 1), job.InvalidValue, "match"},
 		{field("/name", "eq", `"`+strings.Repeat("x", MaxBytes)+`"`), job.InvalidValue, "match"},
 		{`5`, job.InvalidType, "match"}, {`[]`, job.InvalidType, "match"}, {`{"all":{}}`, job.InvalidType, "match.all"}, {`{"all":[1]}`, job.InvalidType, "match.all[0]"},
@@ -219,20 +219,20 @@ func FuzzParse(f *testing.F) {
 // form.
 func TestDeepCanonical(t *testing.T) {
 	long := "[" + strings.Repeat("0,", 1<<17) + "0]"
-	took := func(text string) time.Duration {
+	measure := func(text string) time.Duration {
 		v := packJSON(t, text)
-		least := time.Hour
+		minTime := time.Hour
 		for range 3 {
 			start := time.Now()
 			appendCanonical(nil, v)
-			least = min(least, time.Since(start))
+			minTime = min(minTime, time.Since(start))
 		}
-		return least
+		return minTime
 	}
-	flat := took(long)
+	flatTime := measure(long)
 	for open, end := range map[string]string{"[": "]", `{"a":`: "}", `{"b":1,"a":`: "}"} {
-		if deep := took(strings.Repeat(open, pack.MaxDepth-1) + long + strings.Repeat(end, pack.MaxDepth-1)); deep > 20*flat {
-			t.Errorf("in %d %s: %v, alone %v", pack.MaxDepth-1, open, deep, flat)
+		if nested := measure(strings.Repeat(open, pack.MaxDepth-1) + long + strings.Repeat(end, pack.MaxDepth-1)); nested > 20*flatTime {
+			t.Errorf("in %d %s: %v, alone %v", pack.MaxDepth-1, open, nested, flatTime)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestRoundTrip(t *testing.T) {
 // TestDeepJSON: deep nesting does not make it slower to convert a long value, in either direction.
 func TestDeepJSON(t *testing.T) {
 	long := "[" + strings.Repeat("0,", 1<<17) + "0]"
-	took := func(text string) (from, to time.Duration) {
+	measure := func(text string) (from, to time.Duration) {
 		from, to = time.Hour, time.Hour
 		for range 3 {
 			start := time.Now()
@@ -188,9 +188,9 @@ func TestDeepJSON(t *testing.T) {
 		}
 		return from, to
 	}
-	flatFrom, flatTo := took(long)
+	flatFrom, flatTo := measure(long)
 	for open, end := range map[string]string{"[": "]", `{"a":`: "}", `{"$map":[[0,`: "]]}"} {
-		if from, to := took(strings.Repeat(open, MaxDepth-1) + long + strings.Repeat(end, MaxDepth-1)); from > 20*flatFrom || to > 20*flatTo {
+		if from, to := measure(strings.Repeat(open, MaxDepth-1) + long + strings.Repeat(end, MaxDepth-1)); from > 20*flatFrom || to > 20*flatTo {
 			t.Errorf("in %d %s: %v and %v, alone %v and %v", MaxDepth-1, open, from, to, flatFrom, flatTo)
 		}
 	}

@@ -27,7 +27,7 @@ func bytesOf(t testing.TB, text string) []byte {
 // TestCheckAcceptsOneWholeValue: a text must be exactly one whole value that is not nested too
 // deeply.
 func TestCheckAcceptsOneWholeValue(t *testing.T) {
-	deep := func(n int) string { return strings.Repeat("91", n) + "c0" }
+	nested := func(n int) string { return strings.Repeat("91", n) + "c0" }
 	for _, c := range []struct{ name, bytes, text string }{
 		{"nothing", "", "cut short at byte 0"},
 		{"null", "c0", ""}, {"a fixint", "7f", ""}, {"a negative one", "e0", ""},
@@ -45,9 +45,9 @@ func TestCheckAcceptsOneWholeValue(t *testing.T) {
 		{"a huge ext", "c9 ffffffff 01 61", "announces 4294967295 bytes"},
 		{"fixext", "d8 01 00000000000000000000000000000000", ""},
 		{"fixext cut short", "d8 01 0000", "announces 16 bytes, but 2 are left"},
-		{"at the deepest", deep(MaxDepth), ""},
-		{"too deep", deep(MaxDepth + 1), "deeper than 100 at byte 100"},
-		{"a million deep", deep(1 << 20), "deeper than 100"},
+		{"at the deepest", nested(MaxDepth), ""},
+		{"too deep", nested(MaxDepth + 1), "deeper than 100 at byte 100"},
+		{"a million deep", nested(1 << 20), "deeper than 100"},
 		{"empty ones within", "93 90 80 a0", ""},
 	} {
 		fault := Check(bytesOf(t, c.bytes))

@@ -144,7 +144,7 @@ func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) 
 	t.Logf("%d jobs, %d of them done by report", len(l.accepted), len(l.succeeded))
 }
 
-func runWithFaults(t *testing.T, name string, flags []string, server *redistest.Server, happens func(l *load, rng *rand.Rand)) {
+func runWithFaults(t *testing.T, name string, flags []string, server *redistest.Server, fault func(l *load, rng *rand.Rand)) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -163,7 +163,7 @@ func runWithFaults(t *testing.T, name string, flags []string, server *redistest.
 	}
 	for range rounds {
 		time.Sleep(time.Duration(100+rng.IntN(400)) * time.Millisecond)
-		happens(l, rng)
+		fault(l, rng)
 	}
 	time.Sleep(200 * time.Millisecond)
 	l.check(t, idle, &workers)

@@ -317,19 +317,19 @@ func TestPriorityOfWaitingJobsIsChanged(t *testing.T) {
 		for body, status := range map[string]int{`{}`: 400, `{"priority": 1e10}`: 400, `{"priority": 1, "frob": 2}`: 400} {
 			d.expect(t, status, "POST", "/v1/jobs/"+ids[4]+"/priority", body)
 		}
-		meant := object{"name": name, "match": object{"field": "/argument/n", "op": "ge", "value": 4}, "priority": -4, "count": true}
-		r := d.expect(t, 200, "POST", "/v1/jobs/priority", meant)
+		change := object{"name": name, "match": object{"field": "/argument/n", "op": "ge", "value": 4}, "priority": -4, "count": true}
+		r := d.expect(t, 200, "POST", "/v1/jobs/priority", change)
 		if r.json["affected"] != 2. || r.json["more"] != false || r.json["start"] == nil {
 			t.Errorf("counted: %s", r)
 		}
-		late := d.job(t, name, "priority", 5, "argument", object{"n": 9})
-		delete(meant, "count")
-		meant["limit"], meant["cursor"] = 1, r.json["start"]
-		if r = d.expect(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. || r.json["more"] != true {
+		lateID := d.job(t, name, "priority", 5, "argument", object{"n": 9})
+		delete(change, "count")
+		change["limit"], change["cursor"] = 1, r.json["start"]
+		if r = d.expect(t, 200, "POST", "/v1/jobs/priority", change); r.json["affected"] != 1. || r.json["more"] != true {
 			t.Errorf("the first of them: %s", r)
 		}
-		meant["cursor"] = r.json["cursor"]
-		if r = d.expect(t, 200, "POST", "/v1/jobs/priority", meant); r.json["affected"] != 1. {
+		change["cursor"] = r.json["cursor"]
+		if r = d.expect(t, 200, "POST", "/v1/jobs/priority", change); r.json["affected"] != 1. {
 			t.Errorf("the second: %s", r)
 		}
 		w := d.puller(t, 1, []string{name})
@@ -341,7 +341,7 @@ func TestPriorityOfWaitingJobsIsChanged(t *testing.T) {
 			d.expect(t, 409, "POST", "/v1/jobs/"+got+"/priority", object{"priority": 1})
 			w.reportSuccess(t, got, nil)
 		}
-		if r := d.expect(t, 200, "GET", "/v1/jobs/"+late+"?bodies=false", nil); r.json["priority"] != 5. || r.json["argument"] != nil || r.json["argument_bytes"] == nil {
+		if r := d.expect(t, 200, "GET", "/v1/jobs/"+lateID+"?bodies=false", nil); r.json["priority"] != 5. || r.json["argument"] != nil || r.json["argument_bytes"] == nil {
 			t.Errorf("the job that came later: %s", r)
 		}
 	})

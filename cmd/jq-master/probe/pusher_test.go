@@ -221,7 +221,7 @@ func TestKeptResultIsFetchedOnce(t *testing.T) {
 			}
 			return id
 		}
-		has := func(t *testing.T, r reply, want bool) {
+		checkResult := func(t *testing.T, r reply, want bool) {
 			t.Helper()
 			if r.text("status") != "done" || (r.json["result"] != nil) != want || r.text("worker_id") != w.id || r.text("finished_at") == "" {
 				t.Errorf("%s, want a result: %v", r, want)
@@ -229,9 +229,9 @@ func TestKeptResultIsFetchedOnce(t *testing.T) {
 		}
 		t.Run("once", func(t *testing.T) {
 			id := ended(t, "keep_result", true)
-			has(t, d.expect(t, 200, "GET", "/job/"+id+"?peek=true", nil), true)
+			checkResult(t, d.expect(t, 200, "GET", "/job/"+id+"?peek=true", nil), true)
 			d.expect(t, 200, "HEAD", "/job/"+id, nil)
-			has(t, d.expect(t, 200, "GET", "/job/"+id, nil), true)
+			checkResult(t, d.expect(t, 200, "GET", "/job/"+id, nil), true)
 			waitUntil(t, "fetched", func() error {
 				if r := d.ask(t, "GET", "/job/"+id, nil); r.json["result"] != nil {
 					return fmt.Errorf("%s", r)
@@ -241,11 +241,11 @@ func TestKeptResultIsFetchedOnce(t *testing.T) {
 		})
 		t.Run("by polling", func(t *testing.T) {
 			id := ended(t, "keep_result", true)
-			has(t, d.expect(t, 200, "GET", "/job/"+id+"/polling", nil), true)
-			has(t, d.expect(t, 200, "GET", "/job/"+id+"/polling?timeout=1", nil), false)
+			checkResult(t, d.expect(t, 200, "GET", "/job/"+id+"/polling", nil), true)
+			checkResult(t, d.expect(t, 200, "GET", "/job/"+id+"/polling?timeout=1", nil), false)
 		})
 		t.Run("not kept", func(t *testing.T) {
-			has(t, d.expect(t, 200, "GET", "/job/"+ended(t), nil), false)
+			checkResult(t, d.expect(t, 200, "GET", "/job/"+ended(t), nil), false)
 		})
 		t.Run("all waiting requests get it", func(t *testing.T) {
 			id := d.job(t, name, "keep_result", true)

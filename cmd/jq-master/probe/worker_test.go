@@ -306,9 +306,9 @@ func TestRetriesAfterFailuresAndTimeouts(t *testing.T) {
 			if r := d.awaitStatus(t, id, "retrying"); r.text("message") != "it broke" {
 				t.Errorf("%s", r)
 			}
-			later := d.job(t, name, "delay", 0.4)
+			delayedID := d.job(t, name, "delay", 0.4)
 			waitUntil(t, "both may run", func() error {
-				if r := d.expect(t, 200, "GET", "/job/"+later, nil); r.text("status") != "queued" {
+				if r := d.expect(t, 200, "GET", "/job/"+delayedID, nil); r.text("status") != "queued" {
 					return fmt.Errorf("%s", r)
 				}
 				return nil

@@ -76,7 +76,7 @@ func TestPushHasAllAttributes(t *testing.T) {
 
 // TestAnswersAreUnderstood: each answer of a worker is understood.
 func TestAnswersAreUnderstood(t *testing.T) {
-	var elsewhere atomic.Int32
+	var redirectedCount atomic.Int32
 	for _, c := range []struct {
 		name   string
 		answer http.HandlerFunc
@@ -102,7 +102,7 @@ func TestAnswersAreUnderstood(t *testing.T) {
 		{"401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, master.Answer{Kind: master.AnswerRefused, Reason: "the worker answered 401 Unauthorized"}},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, master.Answer{Kind: master.AnswerBroken, Reason: "the worker answered 500 Internal Server Error"}},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request) {
-			if elsewhere.Add(1) > 1 {
+			if redirectedCount.Add(1) > 1 {
 				t.Error("a redirect is followed")
 			}
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
@@ -129,7 +129,7 @@ func TestSilentWorkerHasTakenJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	came := make(chan string, 1)
+	jobIDs := make(chan string, 1)
 	go func() {
 		nc, err := ln.Accept()
 		if err != nil {
@@ -137,11 +137,11 @@ func TestSilentWorkerHasTakenJob(t *testing.T) {
 		}
 		r, err := http.ReadRequest(bufio.NewReader(nc))
 		if err == nil {
-			came <- r.URL.Path
+			jobIDs <- r.URL.Path
 		}
 	}()
 	a := pushJob(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t))
-	if a.Kind != master.AnswerTaken || a.Reason != "no answer within 5s" || <-came != "/worker-job" {
+	if a.Kind != master.AnswerTaken || a.Reason != "no answer within 5s" || <-jobIDs != "/worker-job" {
 		t.Errorf("silence: %+v", a)
 	}
 	_ = ln.Close()
@@ -155,25 +155,25 @@ func TestSilentWorkerHasTakenJob(t *testing.T) {
 
 // TestConnectionReuse: connections are reused, but not those that the worker has closed.
 func TestConnectionReuse(t *testing.T) {
-	var came, opened atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }))
+	var requestCount, connCount atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requestCount.Add(1) }))
 	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
-			opened.Add(1)
+			connCount.Add(1)
 		}
 	}
 	srv.Start()
 	defer srv.Close()
 	c, w := New(nil), &job.Worker{URL: srv.URL}
 	for i := int32(1); i <= 6; i++ {
-		if a := pushJob(t, c, w, handout(t)); a != (master.Answer{Kind: master.AnswerTaken}) || came.Load() != i {
-			t.Fatalf("push %d: %+v, %d came", i, a, came.Load())
+		if a := pushJob(t, c, w, handout(t)); a != (master.Answer{Kind: master.AnswerTaken}) || requestCount.Load() != i {
+			t.Fatalf("push %d: %+v, %d came", i, a, requestCount.Load())
 		}
 		if i%3 == 0 {
 			srv.CloseClientConnections()
 		}
 	}
-	if n := opened.Load(); n != 2 {
+	if n := connCount.Load(); n != 2 {
 		t.Errorf("%d connections were opened, want 2", n)
 	}
 }

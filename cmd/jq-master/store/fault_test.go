@@ -44,17 +44,17 @@ type jobLoad struct {
 	seq       atomic.Uint64
 	wg        sync.WaitGroup
 
-	mu       sync.Mutex
-	expected map[job.ID]job.Job // acknowledged
-	refused  map[job.ID]bool    // enqueueings that failed
-	ended    int                // how many jobs have ended
+	mu           sync.Mutex
+	expectedJobs map[job.ID]job.Job // acknowledged
+	refused      map[job.ID]bool    // enqueueings that failed
+	ended        int                // how many jobs have ended
 }
 
 func startLoad(t *testing.T, r *Redis) *jobLoad {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	l := &jobLoad{t: t, r: r, storeBack: make(chan struct{}, 1), stop: make(chan struct{}),
-		expected: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
+		expectedJobs: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
 	r.Watch(func(awayErr error) {
 		if awayErr != nil {
 			l.outages.Add(1)
@@ -163,7 +163,7 @@ func (l *jobLoad) step(random *rand.Rand, j *job.Job) *job.Job {
 func (l *jobLoad) remember(j *job.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.expected[j.ID] = *j
+	l.expectedJobs[j.ID] = *j
 	if j.State.Ended() {
 		l.ended++
 	}
@@ -201,7 +201,7 @@ func (l *jobLoad) settle() {
 	w := &job.Worker{ID: job.NewID()}
 	mustCall(l.t, func(f func(error)) { l.r.PutWorker(w.ID, w, f) }) // this write follows the removal of refused jobs
 	got := load(l.t, l.r)
-	if diff := cmp.Diff(l.expected, got.Jobs); diff != "" {
+	if diff := cmp.Diff(l.expectedJobs, got.Jobs); diff != "" {
 		l.t.Errorf("the store holds something else than it has acknowledged (-want +got):\n%s", diff)
 	}
 	for id := range l.refused {
@@ -212,7 +212,7 @@ func (l *jobLoad) settle() {
 	if n := metric(l.t, l.r, "gloom_jq_unreadable"); n != 0 {
 		l.t.Errorf("%v records are unreadable", n)
 	}
-	l.t.Logf("%d jobs, %d refused, away %d times", len(l.expected), len(l.refused), l.outages.Load())
+	l.t.Logf("%d jobs, %d refused, away %d times", len(l.expectedJobs), len(l.refused), l.outages.Load())
 }
 
 func (l *jobLoad) awaitOutage(before int64) {

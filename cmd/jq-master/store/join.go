@@ -10,21 +10,21 @@ const maxJobsPerCall = 256
 func joinOps(round []*op) [][]*op {
 	type open struct{ at, jobs int }
 	var calls [][]*op
-	fill := make(map[*transition]open, 2) // calls to which transitions may still be added
+	openCalls := make(map[*transition]open, 2) // calls to which transitions may still be added
 	for _, o := range round {
-		call, ok := fill[o.transition]
+		call, ok := openCalls[o.transition]
 		jobs := len(o.keys) - o.transition.sharedKeys
 		switch {
 		case o.transition.sharedKeys == 0:
-			clear(fill)
+			clear(openCalls)
 			fallthrough
 		case o.notJoined:
 			calls = append(calls, []*op{o})
 		case ok && call.jobs+jobs <= maxJobsPerCall:
 			calls[call.at] = append(calls[call.at], o)
-			fill[o.transition] = open{call.at, call.jobs + jobs}
+			openCalls[o.transition] = open{call.at, call.jobs + jobs}
 		default:
-			fill[o.transition] = open{len(calls), jobs}
+			openCalls[o.transition] = open{len(calls), jobs}
 			calls = append(calls, []*op{o})
 		}
 	}

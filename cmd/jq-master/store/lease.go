@@ -59,7 +59,7 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	dead, first := "", int64(0)
+	deadHolder, first := "", int64(0)
 	if canServe {
 		first = yieldTime.Milliseconds()
 	}
@@ -67,7 +67,7 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 		requestTime := boot.Since()
 		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch, r.keys.standbys, r.keys.clock}
 		answer, err := takeScript.Run(ctx, r.client, names,
-			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.holder.String(), dead, first).Slice()
+			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.holder.String(), deadHolder, first).Slice()
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 		if !h.hasEnded() {
 			return nil, fmt.Errorf("process %d on %s is the master", h.PID, h.host)
 		}
-		dead = lease
+		deadHolder = lease
 	}
 	return nil, errors.New("another master is taking over")
 }

@@ -93,7 +93,7 @@ func (r *Redis) checkTypes(ctx context.Context) error {
 	return nil
 }
 
-func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field string, v *T) error) error {
+func loadHash[T any](ctx context.Context, r *Redis, hash string, visit func(field string, v *T) error) error {
 	var fields map[string]string
 	err := r.retryRead(ctx, func() (err error) {
 		fields, err = r.client.HGetAll(ctx, hash).Result()
@@ -103,7 +103,7 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 		v := new(T)
 		err := json.Unmarshal([]byte(text), v)
 		if err == nil {
-			err = each(field, v)
+			err = visit(field, v)
 		}
 		if err != nil {
 			r.noteUnreadable(hash+" "+field, err)
@@ -116,7 +116,7 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 // page starts at the last score of the page before, and skips the jobs with this score that were
 // already read. If a page was large or failed, the next one is half as long, otherwise up to twice
 // as long.
-func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
+func (r *Redis) loadSet(ctx context.Context, set string, ended bool, visit func(*job.Job, int64, int64)) error {
 	score, skip := "-inf", int64(0)
 	for length := int64(loadPage); ; {
 		var members []redis.Z
@@ -158,7 +158,7 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 				err = fmt.Errorf("its seq is %d, and %v in %s", j.Seq, m.Score, set)
 			default:
 				bytes += len(j.Argument) + len(j.Result) + len(j.Error)
-				each(j, forgetAt, dropAt)
+				visit(j, forgetAt, dropAt)
 				continue
 			}
 			r.noteUnreadable(r.keys.prefix+"job:"+name, err)
@@ -203,7 +203,7 @@ func (r *Redis) unlist(j *job.Job, forgetAt, dropAt int64) {
 }
 
 // loadKeys reads the idempotency keys that are still valid, page by page.
-func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) error {
+func (r *Redis) loadKeys(ctx context.Context, visit func(until int64, size int)) error {
 	latest := r.At(boot.Since()) + KeyTTL.Milliseconds() // hold.lua makes keys that end later end then
 	for at := int64(0); ; at += loadPage {
 		var names []redis.Z
@@ -231,7 +231,7 @@ func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) 
 		for i, n := range names {
 			if size := sizes[i].Val(); size > 0 {
 				name := strings.TrimPrefix(n.Member.(string), r.keys.idempotency(""))
-				each(min(int64(n.Score), latest), len(name)+int(size))
+				visit(min(int64(n.Score), latest), len(name)+int(size))
 			}
 		}
 		if len(names) < loadPage {

@@ -510,18 +510,18 @@ func TestUniqueKeyIsStoredWithJob(t *testing.T) {
 		j.Unique = &job.Unique{Key: "ü\n k", Period: unique.PeriodWindow, Until: 1_900_000_000_000, Replaces: job.NewID(), ReplacesRev: 7}
 		add(t, s, j)
 		checkJobs(t, s, j)
-		later := *j
-		later.Rev++
-		later.Due, later.Priority = 1_950_000_000_000, -7
+		laterJob := *j
+		laterJob.Rev++
+		laterJob.Due, laterJob.Priority = 1_950_000_000_000, -7
 		for range 2 { // the second one is a repeat
-			mustCall(t, func(f func(error)) { s.Move(j, &later, 0, 0, f) })
-			checkJobs(t, s, &later)
+			mustCall(t, func(f func(error)) { s.Move(j, &laterJob, 0, 0, f) })
+			checkJobs(t, s, &laterJob)
 		}
-		run := moveTo(t, s, &later, started(&later), 0, 0)
-		late := *run
-		late.Rev++
-		late.State = job.Queued
-		if err := await(t, func(f func(error)) { s.Move(&later, &late, 0, 0, f) }); err == nil {
+		run := moveTo(t, s, &laterJob, started(&laterJob), 0, 0)
+		lateJob := *run
+		lateJob.Rev++
+		lateJob.State = job.Queued
+		if err := await(t, func(f func(error)) { s.Move(&laterJob, &lateJob, 0, 0, f) }); err == nil {
 			t.Error("a job that runs was postponed")
 		}
 	})

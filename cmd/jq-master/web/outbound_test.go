@@ -46,7 +46,7 @@ func TestUnreadResultsAreBounded(t *testing.T) {
 			_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done}, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
 		})
 	}
-	took := func(want int) {
+	awaitResults := func(want int) {
 		t.Helper()
 		for range want {
 			select {
@@ -63,9 +63,9 @@ func TestUnreadResultsAreBounded(t *testing.T) {
 	for range 3 * maxLargeReplies {
 		send(t.Context(), limit)
 	}
-	took(maxLargeReplies)
+	awaitResults(maxLargeReplies)
 	send(t.Context(), largeReply)
-	took(1)
+	awaitResults(1)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	send(ctx, 2*maxLargeReplies*limit) // a result that was stored when larger bodies were allowed

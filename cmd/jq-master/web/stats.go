@@ -38,15 +38,15 @@ func getStats(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	found, err := x.Master.Findings()
+	findings, err := x.Master.Findings()
 	if err != nil {
 		return 0, err
 	}
 	if !shared {
-		return http.StatusOK, x.writeStats(found, names)
+		return http.StatusOK, x.writeStats(findings, names)
 	}
-	x.sharedReply, err = x.replyCache.Get(found, statsRequest{names, x.replyType == jsonType}, func() ([]byte, error) {
-		if err := x.writeStats(found, names); err != nil {
+	x.sharedReply, err = x.replyCache.Get(findings, statsRequest{names, x.replyType == jsonType}, func() ([]byte, error) {
+		if err := x.writeStats(findings, names); err != nil {
 			return nil, err
 		}
 		return bytes.Clone(x.replyBody()), nil
@@ -61,14 +61,14 @@ type statsRequest struct {
 }
 
 // writeStats writes the statistics and the first findings.
-func (x *exchange) writeStats(found *master.FindingLists, names int) error {
+func (x *exchange) writeStats(findings *master.FindingLists, names int) error {
 	st, err := x.Master.Stats(names)
 	if err != nil {
 		return err
 	}
 	ledger := &st.Ledger
 	x.object(
-		"findings", objectsOf(found.Folded.Items, findingObject), "severities", severitiesObject(found.Folded.Counts), "states", statesObject(st.States),
+		"findings", objectsOf(findings.Folded.Items, findingObject), "severities", severitiesObject(findings.Folded.Counts), "states", statesObject(st.States),
 		"names", objectsOf(st.Names, func(n master.NameStats) object {
 			return object{"name", n.Name, "states", statesObject(n.States), "served", n.Served, "oldest_age", n.Oldest.Seconds()}
 		}),
@@ -89,8 +89,8 @@ func (x *exchange) writeStats(found *master.FindingLists, names int) error {
 
 func getFindings(x *exchange) (int, error) {
 	limit := x.intParam("limit", maxFound, 1, maxFound)
-	return answer(x, x.Master.Findings, func(found *master.FindingLists) object {
-		these := found.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
+	return answer(x, x.Master.Findings, func(findings *master.FindingLists) object {
+		these := findings.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
 		return object{"items", objectsOf(these.Items, findingObject), "more", these.More, "counts", severitiesObject(these.Counts)}
 	})
 }

@@ -519,9 +519,9 @@ func (x *exchange) readBody() *job.Fault {
 	counted := 0
 	defer func() { x.inboundBytes.Add(-int64(counted)) }()
 	for {
-		if grown := x.body.Len() + readStep - counted; grown > 0 {
-			counted += grown
-			if x.inboundBytes.Add(int64(grown)) > maxInboundBodies*int64(limit) {
+		if growth := x.body.Len() + readStep - counted; growth > 0 {
+			counted += growth
+			if x.inboundBytes.Add(int64(growth)) > maxInboundBodies*int64(limit) {
 				x.w.Header().Set("Connection", "close")
 				return job.Refuse(job.Overloaded, "", "the bodies being received have more than %d bytes", maxInboundBodies*limit)
 			}

@@ -9,10 +9,10 @@ import (
 // quarter is added.
 func TestBackoffDoublesUpToMaximum(t *testing.T) {
 	for _, c := range []struct {
-		tries        int
-		chance       float64
-		least, limit time.Duration
-		want         time.Duration
+		tries           int
+		chance          float64
+		minPause, limit time.Duration
+		want            time.Duration
 	}{
 		{1, 0, 10 * time.Second, 5 * time.Minute, 10 * time.Second},
 		{1, 1, 10 * time.Second, 5 * time.Minute, 12500 * time.Millisecond},
@@ -22,8 +22,8 @@ func TestBackoffDoublesUpToMaximum(t *testing.T) {
 		{1 << 40, 0.5, 10 * time.Second, 5 * time.Minute, 337500 * time.Millisecond},
 		{1, 0, time.Hour, time.Minute, time.Minute},
 	} {
-		if got := backoff(c.least, c.limit, c.tries, c.chance); got != c.want {
-			t.Errorf("backoff(%v, %v, %d, %v) = %v, want %v", c.least, c.limit, c.tries, c.chance, got, c.want)
+		if got := backoff(c.minPause, c.limit, c.tries, c.chance); got != c.want {
+			t.Errorf("backoff(%v, %v, %d, %v) = %v, want %v", c.minPause, c.limit, c.tries, c.chance, got, c.want)
 		}
 	}
 }

@@ -62,7 +62,7 @@ type gatedStore struct {
 	counting, taking testGate
 	isAway           atomic.Bool  // every call fails
 	failLeave        atomic.Int32 // how many of the next calls of Leave fail
-	leaves           atomic.Int32
+	leaveCount       atomic.Int32
 	takeCalls        atomic.Int32 // jobs
 	largest          atomic.Int64 // maximum number of bytes that one Take has returned
 }
@@ -107,7 +107,7 @@ func (g *gatedStore) Take(ctx context.Context, t store.TakeRequest) ([]store.Tak
 }
 
 func (g *gatedStore) Leave(ctx context.Context, sysid string) error {
-	g.leaves.Add(1)
+	g.leaveCount.Add(1)
 	if g.failLeave.Add(-1) >= 0 {
 		return store.ErrAway
 	}
@@ -329,7 +329,7 @@ func TestOldSysids(t *testing.T) {
 		return err
 	})
 	e.Shutdown(context.Background())
-	if n := s.leaves.Load(); n != 4 { // two calls that failed, one for the old sysid, one for the new one
+	if n := s.leaveCount.Load(); n != 4 { // two calls that failed, one for the old sysid, one for the new one
 		t.Errorf("%d calls of Leave", n)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sysids")); !os.IsNotExist(err) {

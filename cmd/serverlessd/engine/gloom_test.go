@@ -87,10 +87,10 @@ func TestDeepBodies(t *testing.T) {
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	addGloomHandler(t, e, "a-x", job.Options{}, echoHandler)
-	deep := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
-	id := add(t, e, "a-x", deep)[0]
+	deepArray := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
+	id := add(t, e, "a-x", deepArray)[0]
 	awaitState(t, e, id, job.Succeeded)
-	if _, data, err := e.Result(t.Context(), id, math.MaxInt); err != nil || string(data) != `"`+deep+`"` {
+	if _, data, err := e.Result(t.Context(), id, math.MaxInt); err != nil || string(data) != `"`+deepArray+`"` {
 		t.Errorf("%.20q…, %v", data, err)
 	}
 }

@@ -124,10 +124,10 @@ func (h *handlers) read(b *backend) error {
 	if err != nil || ids == nil {
 		return err
 	}
-	fresh := make(map[string]*job.Handler, len(ids))
+	newHandlers := make(map[string]*job.Handler, len(ids))
 	for jobtype, id := range ids {
 		if known := before[jobtype]; known != nil && known.ID == id {
-			fresh[jobtype] = known
+			newHandlers[jobtype] = known
 			continue
 		}
 		handler, err := b.store.Handler(h.engine.ctx, jobtype, id)
@@ -137,10 +137,10 @@ func (h *handlers) read(b *backend) error {
 		if err != nil {
 			return err
 		}
-		fresh[jobtype] = handler
+		newHandlers[jobtype] = handler
 	}
 	h.mu.Lock()
-	h.byBackend[b], h.version[b], h.byType = fresh, version, make(map[string]*job.Handler)
+	h.byBackend[b], h.version[b], h.byType = newHandlers, version, make(map[string]*job.Handler)
 	for _, known := range h.byBackend {
 		for jobtype, handler := range known {
 			h.byType[jobtype] = newer(h.byType[jobtype], handler)

@@ -59,9 +59,9 @@ func TestRefusedLines(t *testing.T) {
 			t.Errorf("job %d: %v", i, err)
 		}
 	}
-	kept, err := filepath.Glob(filepath.Join(dir, "journal", "*.bad"))
-	if err != nil || len(kept) != 1 || e.journal.Stats().AsideFiles != 1 {
-		t.Errorf("kept %v, %v, %+v", kept, err, e.journal.Stats())
+	badFiles, err := filepath.Glob(filepath.Join(dir, "journal", "*.bad"))
+	if err != nil || len(badFiles) != 1 || e.journal.Stats().AsideFiles != 1 {
+		t.Errorf("kept %v, %v, %+v", badFiles, err, e.journal.Stats())
 	}
 	waitUntil(t, "the counts are right", func() error {
 		types, err := e.State(t.Context(), "a")
@@ -137,18 +137,18 @@ func TestReadPointsDropped(t *testing.T) {
 		return found
 	}
 	e := startEngine(t, dir, sqlite(t, path))
-	ingested := func(id job.ID) {
+	awaitJob := func(id job.ID) {
 		waitUntil(t, "it is ingested", func() error {
 			_, err := e.backends[0].store.Job(t.Context(), id)
 			return err
 		})
 	}
-	ingested(add(t, e, "a-x", "1")[0])
+	awaitJob(add(t, e, "a-x", "1")[0])
 	first := segments()
 	e.Shutdown(context.Background())
 	e = startEngine(t, dir, sqlite(t, path))
 	defer func() { e.Shutdown(context.Background()) }()
-	ingested(add(t, e, "a-x", "2")[0])
+	awaitJob(add(t, e, "a-x", "2")[0])
 	point := func(file string) (place int64) {
 		place, err := e.backends[0].store.Ingest(t.Context(), journal.Range{Segment: filepath.Base(file)}, nil, time.Now)
 		if err != nil {
@@ -174,9 +174,9 @@ func TestReadPointsDropped(t *testing.T) {
 // store that accepts them, even if the daemon was killed before it could remove the file.
 func TestPutBack(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
-	grown := new(atomic.Bool)
+	isGrown := new(atomic.Bool)
 	s := sqlite(t, path)
-	s.Store = refusingStore{s.Store, grown}
+	s.Store = refusingStore{s.Store, isGrown}
 	e := startEngine(t, dir, s)
 	ids := add(t, e, "a-x", "more than ten bytes", "small", "as many as the first")
 	for _, id := range ids {
@@ -207,7 +207,7 @@ func TestPutBack(t *testing.T) {
 	e.Shutdown(context.Background())
 
 	s = sqlite(t, path)
-	s.Store = refusingStore{s.Store, grown}
+	s.Store = refusingStore{s.Store, isGrown}
 	e = startEngine(t, dir, s)
 	waitUntil(t, "the store is available", e.Health)
 	balances(2)
@@ -222,8 +222,8 @@ func TestPutBack(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	balances(2)
-	grown.Store(true)
-	copied, err := os.ReadFile(filepath.Join(dir, "journal", file))
+	isGrown.Store(true)
+	content, err := os.ReadFile(filepath.Join(dir, "journal", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestPutBack(t *testing.T) {
 	e.Shutdown(context.Background())
 
 	// The file is still there if the daemon was killed before it could remove it.
-	if err := os.WriteFile(filepath.Join(dir, "journal", file), copied, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "journal", file), content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e = startEngine(t, dir, sqlite(t, path))

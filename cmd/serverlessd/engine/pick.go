@@ -92,7 +92,7 @@ func (e *Engine) pick() (wait time.Duration) {
 
 // plan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
 // e.picking.
-func (e *Engine) plan(candidates []*candidate, types []schedule.Type) (chosen []*candidate) {
+func (e *Engine) plan(candidates []*candidate, types []schedule.Type) (choice []*candidate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(types) > 0 && !e.stopped && !e.leaving {
@@ -102,15 +102,15 @@ func (e *Engine) plan(candidates []*candidate, types []schedule.Type) (chosen []
 		}
 		c := candidates[i]
 		if c.batches++; c.batches == 1 {
-			chosen = append(chosen, c)
+			choice = append(choice, c)
 		}
 		e.scheduler.JobsStarted(time.Now(), c.client, c.due.Jobtype)
 		if c.due.Count -= c.size; c.due.Count <= 0 || c.handler.Lang == job.Gloom {
 			types, candidates = slices.Delete(types, i, i+1), slices.Delete(candidates, i, i+1)
 		}
 	}
-	e.picking = len(chosen) > 0
-	return chosen
+	e.picking = len(choice) > 0
+	return choice
 }
 
 // batchSize returns how many jobs of a handler are taken for a slot. Gloom workers run all jobs of

@@ -44,7 +44,7 @@ func TestTemporaryFault(t *testing.T) {
 	before := add(t, e, "a-x", "before")[0]
 	waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), before) })
 	do("CREATE TRIGGER no BEFORE INSERT ON sq_jobs BEGIN SELECT RAISE(ABORT, 'another schema'); END")
-	during := add(t, e, "a-x", "1", "2")
+	faultIDs := add(t, e, "a-x", "1", "2")
 	reason := func() error {
 		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "bring jobs from the journal to the store") || !strings.Contains(err.Error(), "another schema") {
 			return fmt.Errorf("health: %v", err)
@@ -70,7 +70,7 @@ func TestTemporaryFault(t *testing.T) {
 		t.Errorf("told %d times:\n%s", n, log.String())
 	}
 	do("DROP TRIGGER no")
-	for _, id := range during {
+	for _, id := range faultIDs {
 		awaitState(t, e, id, job.Succeeded)
 	}
 	waitUntil(t, "all is well", e.Health)

@@ -44,11 +44,11 @@ func TestRefusedEndings(t *testing.T) {
 	b := e.backends[0]
 	s := &pickyStore{Store: b.store}
 	b.store = s
-	for i, c := range []struct{ data, follow string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}, {"0123456789ABCDE", "a"}} {
+	for i, c := range []struct{ data, followType string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}, {"0123456789ABCDE", "a"}} {
 		r := &run{TakenJob: store.TakenJob{Run: store.Run{ID: e.ids.Next(1), Tries: i}}}
 		b.runsInHand[r.ID] = r
 		b.queueEnding(&queuedEnding{run: r, RunEnd: store.RunEnd{
-			Run: r.Run, Code: job.CodeOK, Data: []byte(c.data), Follow: []store.FollowJob{{ID: e.ids.Next(1), Payload: []byte(c.follow)}},
+			Run: r.Run, Code: job.CodeOK, Data: []byte(c.data), Follow: []store.FollowJob{{ID: e.ids.Next(1), Payload: []byte(c.followType)}},
 		}})
 	}
 	if err := b.writeAll(b.nextEndings()); err != nil {

@@ -62,14 +62,14 @@ func TestDurationsAreParsedAndPrinted(t *testing.T) {
 
 func TestCodeOf(t *testing.T) {
 	for status, want := range map[int]struct {
-		code string
-		kept int
+		code       string
+		keptStatus int
 	}{
 		100: {CodeRetry, 100}, 200: {CodeOK, 200}, 299: {CodeOK, 299}, 400: {CodeFailed, 400}, 499: {CodeFailed, 499}, 500: {CodeError, 500}, 599: {CodeError, 599},
 		301: {CodeError, 500}, 0: {CodeError, 500}, -1: {CodeError, 500}, 99: {CodeError, 500}, 600: {CodeError, 500},
 	} {
-		if code, kept := CodeOf(status); code != want.code || kept != want.kept {
-			t.Errorf("%d is %s, %d, want %s, %d", status, code, kept, want.code, want.kept)
+		if code, keptStatus := CodeOf(status); code != want.code || keptStatus != want.keptStatus {
+			t.Errorf("%d is %s, %d, want %s, %d", status, code, keptStatus, want.code, want.keptStatus)
 		}
 	}
 }

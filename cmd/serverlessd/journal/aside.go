@@ -50,7 +50,7 @@ var ErrNoAsideFile = errors.New("there is no such file of jobs that were set asi
 
 // AsideFiles returns the files of jobs that were set aside, the oldest first, without
 // payloads.
-func (j *Journal) AsideFiles() (found []AsideFile, err error) {
+func (j *Journal) AsideFiles() (files []AsideFile, err error) {
 	names, err := j.opt.Files.List()
 	if err != nil {
 		return nil, err
@@ -69,10 +69,10 @@ func (j *Journal) AsideFiles() (found []AsideFile, err error) {
 		for i := range a.Jobs {
 			a.Jobs[i].Payload = nil
 		}
-		found = append(found, a)
+		files = append(files, a)
 	}
-	slices.SortFunc(found, func(a, b AsideFile) int { return strings.Compare(a.File, b.File) })
-	return found, nil
+	slices.SortFunc(files, func(a, b AsideFile) int { return strings.Compare(a.File, b.File) })
+	return files, nil
 }
 
 // ReadAsideFile reads a file of jobs that were set aside.

@@ -127,10 +127,10 @@ func unsaltedRecord(jobtype, more string, lines ...string) []byte {
 // TestLinesThatLookLikeRecords: a client's line is never read as a record, however the record
 // around it is damaged.
 func TestLinesThatLookLikeRecords(t *testing.T) {
-	forged := []string{"before", "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1", "x", "#:EndBatch"}
-	forged = append(forged, strings.Split(string(unsaltedRecord("other-x", "", "y")), "\n")...)
-	forged = append(forged, strings.Split(string(unsaltedRecord("other-x", ",salt=AAAAAAAAAAAA", "z")), "\n")...)
-	forged = slices.DeleteFunc(append(forged, "other-x|other-x|y", "after"), func(s string) bool { return s == "" })
+	forgedLines := []string{"before", "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1", "x", "#:EndBatch"}
+	forgedLines = append(forgedLines, strings.Split(string(unsaltedRecord("other-x", "", "y")), "\n")...)
+	forgedLines = append(forgedLines, strings.Split(string(unsaltedRecord("other-x", ",salt=AAAAAAAAAAAA", "z")), "\n")...)
+	forgedLines = slices.DeleteFunc(append(forgedLines, "other-x|other-x|y", "after"), func(s string) bool { return s == "" })
 	for _, c := range []struct {
 		name   string
 		change func(data []byte) []byte
@@ -138,7 +138,10 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 		cut    bool
 	}{
 		{"a line", func(d []byte) []byte { d[bytes.Index(d, []byte("before"))] ^= 1; return d }, "a-x:first a-x:next a-y:one of two all", false},
-		{"its header", func(d []byte) []byte { d[bytes.Index(d, fmt.Appendf(nil, "count=%d", len(forged)))] ^= 1; return d }, "a-x:first a-x:next a-y:one of two all", false},
+		{"its header", func(d []byte) []byte {
+			d[bytes.Index(d, fmt.Appendf(nil, "count=%d", len(forgedLines)))] ^= 1
+			return d
+		}, "a-x:first a-x:next a-y:one of two all", false},
 		{"its size", func(d []byte) []byte {
 			at := bytes.LastIndex(d[:bytes.Index(d, []byte("before"))], []byte("bytes=")) + len("bytes=")
 			size := bytes.Index(d, []byte("x\n#:EndBatch")) - bytes.Index(d, []byte("before")) + 2
@@ -157,17 +160,17 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 			d := newDisk()
 			j := open(t, d)
 			add(t, j, batch("a-x", "first"))
-			add(t, j, batch("a-x", forged...))
+			add(t, j, batch("a-x", forgedLines...))
 			if !c.cut || strings.Contains(c.name, "several") {
 				add(t, j, batch("a-x", "next"))
-				add(t, j, batch("a-y", "one of two"), batch("a-x", forged...))
+				add(t, j, batch("a-y", "one of two"), batch("a-x", forgedLines...))
 			}
 			j.Close()
 			i := d.names[j.Segments()[0]]
 			i.data = c.change(i.data)
 			j = open(t, d.restart(false, nil))
 			got := text(readRest(t, j))
-			equal(t, "lines", strings.ReplaceAll(got, "a-x:"+strings.Join(forged, " a-x:"), "all"), c.want)
+			equal(t, "lines", strings.ReplaceAll(got, "a-x:"+strings.Join(forgedLines, " a-x:"), "all"), c.want)
 			equal(t, "cut off", j.Stats().CutBytes > 0, c.cut)
 			equal(t, "set aside", j.Stats().DamagedBytes > 100, !c.cut)
 		})
@@ -344,13 +347,13 @@ func TestTextForm(t *testing.T) {
 	id := add(t, j, batch("a-x", "ours")).First[0]
 	j.Close()
 	name := j.Segments()[0]
-	given := id.Add(100)
+	givenID := id.Add(100)
 	d.names[name].data = append(d.names[name].data, fmt.Sprintf(
-		"%s|a-y|with|bars\nno-id|b-x|new\n\n#:Batch date=2026-01-02,bytes=9,jobtype=c-x\none\n\ntwo\n#:EndBatch\n#:Batch bytes=2,jobtype=c-y,dt=2026-01-02T03:04:05Z\nz\n#:EndBatch\n", given)...)
+		"%s|a-y|with|bars\nno-id|b-x|new\n\n#:Batch date=2026-01-02,bytes=9,jobtype=c-x\none\n\ntwo\n#:EndBatch\n#:Batch bytes=2,jobtype=c-y,dt=2026-01-02T03:04:05Z\nz\n#:EndBatch\n", givenID)...)
 	j = open(t, d.restart(false, nil))
 	got := readRest(t, j)
 	equal(t, "lines", text(got), "a-x:ours a-y:with|bars b-x:new c-x:one c-x:two c-y:z")
-	equal(t, "id that was given", got[1].ID, given)
+	equal(t, "id that was given", got[1].ID, givenID)
 	seen := make(map[string]bool)
 	for _, e := range got {
 		if seen[string(e.ID)] || len(e.ID) != len(id) {
@@ -429,7 +432,7 @@ func testLosses(t *testing.T, r *rand.Rand) {
 			return nil
 		}
 		d.mu.Unlock()
-		var held []*Reservation
+		var reservations []*Reservation
 		for range 60 {
 			switch r.IntN(4) {
 			case 0, 1:
@@ -438,22 +441,22 @@ func testLosses(t *testing.T, r *rand.Rand) {
 			case 2:
 				if j.Stats().Jobs > 0 {
 					if res, err := j.Reserve(cancelled(t), "", 1+r.IntN(5), longTime); err == nil {
-						held = append(held, res)
+						reservations = append(reservations, res)
 					}
 				}
 			case 3:
-				if len(held) == 0 {
+				if len(reservations) == 0 {
 					continue
 				}
-				res := held[0]
-				held = held[1:]
+				res := reservations[0]
+				reservations = reservations[1:]
 				if r.IntN(4) == 0 {
 					// Lines are ingested in order, so the reservations after res are given
 					// back, too.
-					for _, later := range held {
-						later.Cancel()
+					for _, reservation := range reservations {
+						reservation.Cancel()
 					}
-					held = nil
+					reservations = nil
 					res.Cancel()
 				} else {
 					n.ingest(res)
@@ -462,10 +465,10 @@ func testLosses(t *testing.T, r *rand.Rand) {
 							t.Fatal(err)
 						}
 					} else { // the program died before it answered
-						for _, later := range held {
-							later.Cancel()
+						for _, reservation := range reservations {
+							reservation.Cancel()
 						}
-						held = nil
+						reservations = nil
 						res.Cancel()
 					}
 				}
@@ -584,9 +587,9 @@ func TestSetAside(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
 	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
-	later := batch("a-x", "1", "too large", "3")
-	later.Due, later.Delay = due, time.Hour
-	taken, part := add(t, j, batch("b-y", "0")), add(t, j, later)
+	largeBatch := batch("a-x", "1", "too large", "3")
+	largeBatch.Due, largeBatch.Delay = due, time.Hour
+	storedReceipt, part := add(t, j, batch("b-y", "0")), add(t, j, largeBatch)
 	r := reserve(t, j, 100, longTime)
 	refused := r.Read()[2]
 	if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
@@ -604,17 +607,17 @@ func TestSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "waiting", len(j.Waiting()), 0)
-	equal(t, "stored", []error{j.Stored(t.Context(), taken), j.Stored(t.Context(), part)}, []error{nil, ErrSetAside})
-	kept := d.badFiles()
-	equal(t, "files", len(kept), 1)
-	equal(t, "counted", []any{j.Stats().AsideFiles, j.Stats().DamagedBytes}, []any{1, int64(len(d.names[kept[0]].data))})
+	equal(t, "stored", []error{j.Stored(t.Context(), storedReceipt), j.Stored(t.Context(), part)}, []error{nil, ErrSetAside})
+	files := d.badFiles()
+	equal(t, "files", len(files), 1)
+	equal(t, "counted", []any{j.Stats().AsideFiles, j.Stats().DamagedBytes}, []any{1, int64(len(d.names[files[0]].data))})
 
 	copiedDisk := newDisk() // the copy has the format of a journal
 	f, err := copiedDisk.Create(string(job.NewIDSource("0d0d0d", time.Now).Next(1)) + ".journal")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.WriteAt(d.names[kept[0]].data, 0)
+	f.WriteAt(d.names[files[0]].data, 0)
 	got := reserve(t, open(t, copiedDisk), 100, longTime).Read()
 	equal(t, "read", text(got), "a-x:too large")
 	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})

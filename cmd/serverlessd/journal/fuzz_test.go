@@ -23,15 +23,15 @@ func FuzzScan(f *testing.F) {
 	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", firstID: job.NewIDSource("0seven", time.Now).Next(1), count: 2,
 		due: time.UnixMilli(1767225700456), delay: 100_333 * time.Millisecond, extra: 1, body: []byte("one\ntwo\x00\xff\n")}
 	first := record{firstID: r.firstID, prev: "p", prevEnd: 7}
-	good := first.appendTo(nil)
-	good = r.appendTo(good)
+	goodRecord := first.appendTo(nil)
+	goodRecord = r.appendTo(goodRecord)
 	r.salt = "SALT"
 	salted := (&record{firstID: r.firstID, salt: r.salt}).appendTo(nil)
 	salted = r.appendTo(salted)
-	f.Add(good)
-	f.Add(append(salted, good[1:]...))
-	f.Add(append(bytes.Repeat([]byte{0}, 10), good...))
-	f.Add(append(good, "id|a-x|payload\n\n#:Batch bytes=2,jobtype=a-x\nz\n#:EndBatch\n"...))
+	f.Add(goodRecord)
+	f.Add(append(salted, goodRecord[1:]...))
+	f.Add(append(bytes.Repeat([]byte{0}, 10), goodRecord...))
+	f.Add(append(goodRecord, "id|a-x|payload\n\n#:Batch bytes=2,jobtype=a-x\nz\n#:EndBatch\n"...))
 	f.Add([]byte("#:Batch bytes=99999999999,jobtype=a-x\nz\n#:EndBatch\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &segment{file: memory{bytes: bytes.NewReader(data)}, readableTo: int64(len(data))}
@@ -72,13 +72,13 @@ func FuzzScan(f *testing.F) {
 // TestShortRecords: a record that is cut off anywhere is parsed as short, never as broken or whole.
 func TestShortRecords(t *testing.T) {
 	r := record{date: time.Now(), jobtype: "a-x", firstID: job.NewIDSource("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
-	good := r.appendTo(nil)
-	for n := range good {
-		if _, f := parse(good[:n]); f != recordShort {
-			t.Fatalf("%d bytes of %d are %d", n, len(good), f)
+	goodRecord := r.appendTo(nil)
+	for n := range goodRecord {
+		if _, f := parse(goodRecord[:n]); f != recordShort {
+			t.Fatalf("%d bytes of %d are %d", n, len(goodRecord), f)
 		}
 	}
-	if got, f := parse(append(good, "x"...)); f != recordWhole || got.size != len(good) || fmt.Sprint(got.firstID, got.jobtype) != fmt.Sprint(r.firstID, r.jobtype) {
+	if got, f := parse(append(goodRecord, "x"...)); f != recordWhole || got.size != len(goodRecord) || fmt.Sprint(got.firstID, got.jobtype) != fmt.Sprint(r.firstID, r.jobtype) {
 		t.Fatalf("%d %+v", f, got)
 	}
 }

@@ -140,8 +140,8 @@ func TestCloseWhileAppendsWait(t *testing.T) {
 	for i := range 5 {
 		w.append(t.Context(), fmt.Sprint(i))
 	}
-	closed := make(chan error)
-	go func() { closed <- j.Close() }()
+	closeErr := make(chan error)
+	go func() { closeErr <- j.Close() }()
 	await(t, func() bool {
 		_, err := j.Append(cancelled(t), nil)
 		return errors.Is(err, ErrClosed)
@@ -155,7 +155,7 @@ func TestCloseWhileAppendsWait(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	equal(t, "close", <-closed, nil)
+	equal(t, "close", <-closeErr, nil)
 	equal(t, "lines", len(readRest(t, open(t, d.restart(true, rand.New(rand.NewPCG(1, 2)))))), acceptedCount)
 }
 

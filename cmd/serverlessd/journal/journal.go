@@ -519,13 +519,13 @@ func (j *Journal) AwaitStored(ctx context.Context, id job.ID) (err error) {
 }
 
 // waitUntil waits for a condition that may change when jobs go to stores.
-func (j *Journal) waitUntil(ctx context.Context, holds func() bool) error {
+func (j *Journal) waitUntil(ctx context.Context, cond func() bool) error {
 	for {
 		j.mu.Lock()
 		moved, closed := j.synced, j.closed
 		j.mu.Unlock()
 		switch {
-		case holds():
+		case cond():
 			return nil
 		case closed:
 			return ErrClosed

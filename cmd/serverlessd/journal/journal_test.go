@@ -101,9 +101,9 @@ func TestLinesAreReadInOrder(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
 	due := time.Now().Add(time.Minute).UTC().Truncate(time.Millisecond)
-	later := batch("a-x", "later")
-	later.Due = due
-	first := add(t, j, batch("a-x", "one", "two\x00\r|#:EndBatch"), batch("b-y.v2", "\xff\xfe"), later)
+	secondBatch := batch("a-x", "later")
+	secondBatch.Due = due
+	first := add(t, j, batch("a-x", "one", "two\x00\r|#:EndBatch"), batch("b-y.v2", "\xff\xfe"), secondBatch)
 	add(t, j)
 	second := add(t, j, batch("a-x", "three"))
 	equal(t, "waiting", j.Waiting(), map[string]Count{"a-x": {Jobs: 4, Delayed: 1}, "b-y.v2": {Jobs: 1}})
@@ -169,12 +169,12 @@ func TestReservationExpires(t *testing.T) {
 	j := open(t, newDisk())
 	add(t, j, batch("a-x", "1"))
 	add(t, j, batch("a-x", "2"))
-	late := reserve(t, j, 1, time.Millisecond)
-	equal(t, "late", text(late.Read()), "a-x:1")
-	kept := reserve(t, j, 1, longTime)
+	lateReservation := reserve(t, j, 1, time.Millisecond)
+	equal(t, "late", text(lateReservation.Read()), "a-x:1")
+	keptReservation := reserve(t, j, 1, longTime)
 	secondReservation := reserve(t, j, 10, longTime) // waits until late expires, unless kept already has the record of late
-	equal(t, "both", strings.Contains(text(kept.Read())+text(secondReservation.Read()), "a-x:1"), true)
-	if err := late.Sync(); !errors.Is(err, ErrExpired) {
+	equal(t, "both", strings.Contains(text(keptReservation.Read())+text(secondReservation.Read()), "a-x:1"), true)
+	if err := lateReservation.Sync(); !errors.Is(err, ErrExpired) {
 		t.Fatalf("%v", err)
 	}
 }
@@ -287,21 +287,21 @@ func TestLimitOfOne(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { add(t, j, batch("a-x", "held up")) })
 	<-blocked
-	large := make(chan error, 1)
+	largeErr := make(chan error, 1)
 	for i := range 10 {
 		wg.Go(func() { add(t, j, batch("a-x", fmt.Sprint(i))) })
 		await(t, func() bool { return j.Queued() == 1+i+i/5 })
 		if i == 4 {
 			go func() {
 				_, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 20_000))})
-				large <- err
+				largeErr <- err
 			}()
 			await(t, func() bool { return j.Queued() == 6 })
 		}
 	}
 	close(block)
 	wg.Wait()
-	if err := <-large; !errors.Is(err, ErrFull) {
+	if err := <-largeErr; !errors.Is(err, ErrFull) {
 		t.Errorf("%v", err)
 	}
 	equal(t, "lines", len(readRest(t, j)), 12)
@@ -326,12 +326,12 @@ func TestFullDisk(t *testing.T) {
 	d.free = 20_000
 	j := open(t, d)
 	line := strings.Repeat("x", 1000)
-	var kept int
+	var keptLines int
 	var err error
-	for ; err == nil; kept++ {
+	for ; err == nil; keptLines++ {
 		_, err = j.Append(t.Context(), []Batch{batch("a-x", line, line)})
 	}
-	kept--
+	keptLines--
 	if !errors.Is(err, ErrFull) || !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("%v", err)
 	}
@@ -339,7 +339,7 @@ func TestFullDisk(t *testing.T) {
 	d.free = 0
 	d.mu.Unlock()
 	add(t, j, batch("a-x", "small"))
-	equal(t, "lines", len(readRest(t, j)), 2*kept+1)
+	equal(t, "lines", len(readRest(t, j)), 2*keptLines+1)
 	equal(t, "damaged", j.Stats().DamagedBytes, 0)
 }
 
@@ -584,7 +584,7 @@ func TestRemovedFile(t *testing.T) {
 // TestMovedFile: somebody moves the file that the journal writes, and perhaps puts it or another
 // file in its place. A restart finds what is accepted afterwards.
 func TestMovedFile(t *testing.T) {
-	for name, instead := range map[string]func(moved, path string) error{
+	for name, replace := range map[string]func(moved, path string) error{
 		"moved":    func(string, string) error { return nil },
 		"replaced": func(_, path string) error { return os.WriteFile(path, nil, 0o600) },
 		"copied":   func(moved, path string) error { return os.WriteFile(path, must(os.ReadFile(moved)), 0o600) },
@@ -595,7 +595,7 @@ func TestMovedFile(t *testing.T) {
 			add(t, j, batch("a-x", "first"))
 			for _, e := range must(os.ReadDir(filepath.Join(dir, "journal"))) {
 				path := filepath.Join(dir, "journal", e.Name())
-				if err := errors.Join(os.Rename(path, filepath.Join(dir, e.Name())), instead(filepath.Join(dir, e.Name()), path)); err != nil {
+				if err := errors.Join(os.Rename(path, filepath.Join(dir, e.Name())), replace(filepath.Join(dir, e.Name()), path)); err != nil {
 					t.Fatal(err)
 				}
 			}

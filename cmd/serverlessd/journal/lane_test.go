@@ -138,14 +138,14 @@ func testPartitions(t *testing.T, r *rand.Rand) {
 	accepted := make(map[string]bool)
 	d := newDisk()
 	for life := range 8 {
-		given := slices.Clone(names)
-		r.Shuffle(3, func(i, k int) { given[i], given[k] = given[k], given[i] })
-		given = given[:1+r.IntN(3)]
+		partitions := slices.Clone(names)
+		r.Shuffle(3, func(i, k int) { partitions[i], partitions[k] = partitions[k], partitions[i] })
+		partitions = partitions[:1+r.IntN(3)]
 		if life == 7 {
-			given = names
+			partitions = names
 		}
 		frail := life < 7
-		j := open(t, d, lanes(given...), func(o *Options) {
+		j := open(t, d, lanes(partitions...), func(o *Options) {
 			o.Notes, o.SegmentSize = saved, int64(500+r.IntN(3000))
 			ready := false
 			o.SaveNotes = func(n []LaneNote) error {
@@ -157,7 +157,7 @@ func testPartitions(t *testing.T, r *rand.Rand) {
 				return nil
 			}
 		})
-		for _, name := range given {
+		for _, name := range partitions {
 			stores[name].away = frail && r.IntN(3) == 0
 		}
 		for i := range 40 {
@@ -166,10 +166,10 @@ func testPartitions(t *testing.T, r *rand.Rand) {
 				add(t, j, batch("a-x", line))
 				accepted[line] = true
 			}
-			step(t, r, j, given, stores, frail)
+			step(t, r, j, partitions, stores, frail)
 		}
 		for life == 7 && j.Stats().Jobs > 0 {
-			step(t, r, j, given, stores, frail)
+			step(t, r, j, partitions, stores, frail)
 		}
 		j.Close()
 		d = d.restart(r.IntN(2) == 0, r)
@@ -187,8 +187,8 @@ func testPartitions(t *testing.T, r *rand.Rand) {
 }
 
 // step stores a piece in a random store. If frail is set, the store may become away meanwhile.
-func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[string]*lanePartition, frail bool) {
-	name := given[r.IntN(len(given))]
+func step(t *testing.T, r *rand.Rand, j *Journal, partitions []string, stores map[string]*lanePartition, frail bool) {
+	name := partitions[r.IntN(len(partitions))]
 	s := stores[name]
 	if s.away {
 		return

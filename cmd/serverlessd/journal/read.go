@@ -213,7 +213,7 @@ func (j *Journal) setAside(s *segment, at, size int64) error {
 // SetAside removes jobs that no store accepts from a reservation, and copies them to a file in the
 // journal's format.
 func (r *Reservation) SetAside(ids []job.ID, cause error) error {
-	var copied []byte
+	var records []byte
 	left := make([]Entry, 0, len(r.entries))
 	var aside []Entry
 	for _, e := range r.entries {
@@ -223,14 +223,14 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 		}
 		aside = append(aside, e)
 		rec := record{date: e.Accepted, jobtype: e.Jobtype, firstID: e.ID, count: 1, due: e.Due, delay: e.Delay, body: append(slices.Clip(e.Payload), '\n')}
-		copied = rec.appendTo(copied)
+		records = rec.appendTo(records)
 	}
 	if len(aside) == 0 {
 		return nil
 	}
 	name := string(aside[0].ID) + badSuffix
-	_, err := r.journal.writeFile(name, int64(len(copied)), func(to File) error {
-		_, err := to.WriteAt(copied, 0)
+	_, err := r.journal.writeFile(name, int64(len(records)), func(to File) error {
+		_, err := to.WriteAt(records, 0)
 		return err
 	})
 	if err != nil {

@@ -66,17 +66,17 @@ func (s *segment) addMark(at int64, id job.ID) {
 func (s *segment) finish(from, to int64) {
 	s.stored = append(s.stored, span{from, to})
 	slices.SortFunc(s.stored, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	joined := s.stored[:1]
+	spans := s.stored[:1]
 	for _, d := range s.stored[1:] {
-		if last := &joined[len(joined)-1]; d.from <= last.to {
+		if last := &spans[len(spans)-1]; d.from <= last.to {
 			last.to = max(last.to, d.to)
 		} else {
-			joined = append(joined, d)
+			spans = append(spans, d)
 		}
 	}
-	if s.stored = joined; joined[0].from <= s.storedTo {
-		s.storedTo = max(s.storedTo, joined[0].to)
-		s.stored = joined[1:]
+	if s.stored = spans; spans[0].from <= s.storedTo {
+		s.storedTo = max(s.storedTo, spans[0].to)
+		s.stored = spans[1:]
 	}
 }
 
@@ -216,11 +216,11 @@ func (s *segment) findEnd(size int64) (int64, error) {
 	}
 	complete := true  // the last request
 	var request int64 // where it begins
-	cut := size
+	end := size
 	err = s.scan(0, size, func(at int64, r record, state recordState) bool {
 		switch {
 		case state == recordShort && at+int64(r.size) == size:
-			cut = at
+			end = at
 		case state != recordWhole:
 			complete = true
 		default:
@@ -234,16 +234,16 @@ func (s *segment) findEnd(size int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if cut < size { // a record with an end mark was not cut short
+	if end < size { // a record with an end mark was not cut short
 		last, err := s.read(max(0, size-int64(len(batchTrailer))), min(size, int64(len(batchTrailer))))
 		if err != nil || string(last) == batchTrailer {
 			return size, err
 		}
 	}
 	if !complete {
-		cut = request
+		end = request
 	}
-	return cut, nil
+	return end, nil
 }
 
 func (s *segment) trimZeros(size int64) (int64, error) {
@@ -253,8 +253,8 @@ func (s *segment) trimZeros(size int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if kept := len(bytes.TrimRight(buf, "\x00")); kept > 0 {
-			return size - n + int64(kept), nil
+		if length := len(bytes.TrimRight(buf, "\x00")); length > 0 {
+			return size - n + int64(length), nil
 		}
 		size -= n
 	}

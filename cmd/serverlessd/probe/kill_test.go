@@ -182,8 +182,8 @@ func TestKillLosesNoAcceptedJob(t *testing.T) {
 func TestDamagedJournalPartsAreSetAside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	late := filepath.Join(t.TempDir(), "late")
-	store := "--store=sqlite:" + late + "/store.db" // the store is away until this directory exists
+	lateMarker := filepath.Join(t.TempDir(), "late")
+	store := "--store=sqlite:" + lateMarker + "/store.db" // the store is away until this directory exists
 	d := startAway(t, dir, store)
 	client := uniqueClient()
 	first := d.addOne(t, client, "a", "first of all")
@@ -213,7 +213,7 @@ func TestDamagedJournalPartsAreSetAside(t *testing.T) {
 	if !hit {
 		t.Fatal("the journal does not hold the payload")
 	}
-	if err := os.Mkdir(late, 0o700); err != nil {
+	if err := os.Mkdir(lateMarker, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	e := startIn(t, dir, store)

@@ -88,7 +88,7 @@ func TestStatusDecidesWhatHappens(t *testing.T) {
 // see it.
 func TestContextsKeepStateApart(t *testing.T) {
 	d := sharedDaemon(t)
-	for _, c := range []struct{ lang, before, each, body, after string }{
+	for _, c := range []struct{ lang, before, beforeEach, body, after string }{
 		{"node", "n = 0; own = 'b'", "n += 10", "n++; return own + n", "n += 100"},
 		{"python", "n = 0\nown = 'b'", "n += 10", "global n\nn += 1\nreturn own + str(n)", "n += 100"},
 		{"php", "$GLOBALS['n'] = 0; $GLOBALS['own'] = 'b';", "$GLOBALS['n'] += 10;", "$GLOBALS['n']++; return $GLOBALS['own'] . $GLOBALS['n'];", "$GLOBALS['n'] += 100;"},
@@ -96,7 +96,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 		t.Run(c.lang+": before, beforeEach, afterEach", func(t *testing.T) {
 			t.Parallel()
 			client := uniqueClient()
-			d.addHandler(t, client, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each, "afterEach="+c.after, `options={"concurrency":1}`)
+			d.addHandler(t, client, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.beforeEach, "afterEach="+c.after, `options={"concurrency":1}`)
 			if got := d.awaitEnd(t, client, d.addOne(t, client, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("first %q, want b11", got)
 			}
@@ -104,7 +104,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 				t.Errorf("second %q, want b122", got)
 			}
 			other := uniqueClient()
-			d.addHandler(t, other, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.each)
+			d.addHandler(t, other, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.beforeEach)
 			if got := d.awaitEnd(t, other, d.addOne(t, other, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("another client got %q, want b11", got)
 			}

@@ -125,7 +125,7 @@ func TestBadServers(t *testing.T) {
 		}()
 		return "http://" + l.Addr().String()
 	}
-	closed := raw("", false)
+	closedURL := raw("", false)
 	l.Close()
 	r := newRunner(t, func(o *Options) { o.MaxOutput = 1 << 20 })
 	short := job.Options{Timeout: job.Duration(50 * time.Millisecond)}
@@ -136,8 +136,8 @@ func TestBadServers(t *testing.T) {
 	}{
 		"refused":                   {"http://" + l.Addr().String(), job.Options{}, "500 connection_failed …"},
 		"no such host":              {"http://no-such-host.invalid/", job.Options{}, "500 connection_failed …"},
-		"no such certificate":       {"https://" + strings.TrimPrefix(closed, "http://"), job.Options{}, "500 connection_failed …"},
-		"cut off":                   {closed, job.Options{}, "500 connection_failed …"},
+		"no such certificate":       {"https://" + strings.TrimPrefix(closedURL, "http://"), job.Options{}, "500 connection_failed …"},
+		"cut off":                   {closedURL, job.Options{}, "500 connection_failed …"},
 		"cut off in a body":         {raw("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", false), job.Options{}, "500 connection_failed …"},
 		"no HTTP":                   {raw("hello\r\n\r\n", false), job.Options{}, "500 connection_failed …"},
 		"headers forever":           {raw("HTTP/1.1 200 OK\r\n"+strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n", 100), true), job.Options{}, "500 connection_failed …"},

@@ -28,24 +28,24 @@ func TestClientIsolation(t *testing.T) {
 		},
 		job.Shell: {`touch left "$TMPDIR/left2"; export LEFT=1; printf 'J: u|unfin'`, `echo "R: 200 $LEFT$(echo $(ls) $(ls $TMPDIR))"`},
 	}
-	clean := map[string]string{
+	expected := map[string]string{
 		job.Node: "200 undefined,,,", job.Python: "200 [False, None, [], []]", job.PHP: "200 [false,false,[],[]]", job.Shell: "200",
 	}
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		leavingSource, lookingSource := job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][0]}, job.Source{Lang: l.lang, EID: "e", Body: bodies[l.lang][1]}
 		h := handler(leavingSource)
-		seen := handler(lookingSource)
-		mine, theirs := batch(h, "x"), batch(seen, "x")
-		theirs.Client = "other"
-		own := batch(seen, "x")
-		if got := text(run(t, r, mine)[0]); got != "200 [u|unfin]" {
+		lookingHandler := handler(lookingSource)
+		leavingBatch, otherBatch := batch(h, "x"), batch(lookingHandler, "x")
+		otherBatch.Client = "other"
+		ownBatch := batch(lookingHandler, "x")
+		if got := text(run(t, r, leavingBatch)[0]); got != "200 [u|unfin]" {
 			t.Fatalf("%q", got)
 		}
-		if got := strings.TrimRight(text(run(t, r, theirs)[0]), " "); got != clean[l.lang] {
-			t.Errorf("another client sees %q, want %q", got, clean[l.lang])
+		if got := strings.TrimRight(text(run(t, r, otherBatch)[0]), " "); got != expected[l.lang] {
+			t.Errorf("another client sees %q, want %q", got, expected[l.lang])
 		}
-		if got := text(run(t, r, own)[0]); !strings.Contains(got, "left2") {
+		if got := text(run(t, r, ownBatch)[0]); !strings.Contains(got, "left2") {
 			t.Errorf("the same client does not see what it left: %q", got)
 		}
 		if r.Processes() != 2 {
@@ -118,17 +118,17 @@ func TestProcessesRunAsUser(t *testing.T) {
 // such a name but without the mark belongs to somebody else.
 func TestOnlyMarkedLeftoversAreRemoved(t *testing.T) {
 	dir := t.TempDir()
-	killed, err := makeFolder(dir)
+	ownFolder, err := makeFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"contexts/7", "journal/1", folderPrefix + "of-mine/7", filepath.Base(killed) + "/7/a/b"} {
+	for _, path := range []string{"contexts/7", "journal/1", folderPrefix + "of-mine/7", filepath.Base(ownFolder) + "/7/a/b"} {
 		if err := os.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r := newRunner(t, func(o *Options) { o.Dir = dir })
-	if _, err := os.Stat(killed); !os.IsNotExist(err) {
+	if _, err := os.Stat(ownFolder); !os.IsNotExist(err) {
 		t.Errorf("a killed daemon's folder is there: %v", err)
 	}
 	for _, path := range []string{"contexts/7", "journal/1", folderPrefix + "of-mine/7", filepath.Base(r.options.Dir) + "/" + markFile} {

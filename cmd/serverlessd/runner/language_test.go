@@ -19,10 +19,10 @@ type testLanguage struct {
 	global          string // a before that sets the global n to 1
 	incrementGlobal string // adds 1 to the global n, and returns it
 	raw             string // returns the hexadecimal bytes of the raw payload
-	fails           string // says "broken" and fails
-	exits           string // ends the handler process
-	hangs           string
-	spins           string
+	failBody        string // says "broken" and fails
+	exitBody        string // ends the handler process
+	hangBody        string
+	spinBody        string
 }
 
 var testLanguages = []testLanguage{
@@ -62,8 +62,8 @@ var testLanguages = []testLanguage{
 			`process.stdout.write = null; return 200`:                             "200",
 		},
 		echo: `return payload`, print: `console.log(payload)`, global: `n = 1`, incrementGlobal: `n++; return String(n)`,
-		raw: `return job.raw.toString("hex")`, fails: `console.log("said"); throw new Error("broken")`, exits: `console.error("last words"); process.exit(3)`,
-		hangs: `await new Promise(() => {})`, spins: `for (;;);`,
+		raw: `return job.raw.toString("hex")`, failBody: `console.log("said"); throw new Error("broken")`, exitBody: `console.error("last words"); process.exit(3)`,
+		hangBody: `await new Promise(() => {})`, spinBody: `for (;;);`,
 	},
 	{
 		lang: job.Python,
@@ -103,8 +103,8 @@ var testLanguages = []testLanguage{
 			`import os; os.fork(); return 200`:                                            "200",
 		},
 		echo: `return payload`, print: `print(payload)`, global: `n = 1`, incrementGlobal: "global n\nn += 1\nreturn str(n)",
-		raw: `return job["raw"].hex()`, fails: `print("said"); raise Exception("broken")`, exits: `import os, sys; print("last words", file=sys.stderr, flush=True); os._exit(3)`,
-		hangs: `import time; time.sleep(1e6)`, spins: "while True: pass",
+		raw: `return job["raw"].hex()`, failBody: `print("said"); raise Exception("broken")`, exitBody: `import os, sys; print("last words", file=sys.stderr, flush=True); os._exit(3)`,
+		hangBody: `import time; time.sleep(1e6)`, spinBody: "while True: pass",
 	},
 	{
 		lang: job.PHP,
@@ -138,8 +138,8 @@ var testLanguages = []testLanguage{
 			`try { return self::$secret; } catch (Error $e) { return 201; }`:                       "201",
 		},
 		echo: `return $payload;`, print: `echo $payload, "\n";`, global: `$n = 1;`, incrementGlobal: `$GLOBALS["n"]++; return (string) $GLOBALS["n"];`,
-		raw: `return bin2hex($job["raw"]);`, fails: `echo "said\n"; throw new Exception("broken");`, exits: `fwrite(STDERR, "last words"); exit(3);`,
-		hangs: `sleep(1000000);`, spins: `for (;;);`,
+		raw: `return bin2hex($job["raw"]);`, failBody: `echo "said\n"; throw new Exception("broken");`, exitBody: `fwrite(STDERR, "last words"); exit(3);`,
+		hangBody: `sleep(1000000);`, spinBody: `for (;;);`,
 	},
 	{
 		lang: job.Shell,
@@ -162,8 +162,8 @@ var testLanguages = []testLanguage{
 			`echo "R: 200 $(ls /proc/self/fd | wc -l | tr -d ' ')"`: "200 4", // descriptors 0, 1 and 2, and that of the directory listing
 		},
 		echo: `echo "R: 200 $1"`, print: `echo "$1"`, global: `n=1`, incrementGlobal: "",
-		raw: `echo "R: 200 $(head -c -1 | od -An -v -tx1 | tr -d ' \n')"`, fails: `echo said; exit 1`, exits: `echo "last words" >&2; kill -9 $$`,
-		hangs: `sleep 1000000`, spins: `while :; do :; done`,
+		raw: `echo "R: 200 $(head -c -1 | od -An -v -tx1 | tr -d ' \n')"`, failBody: `echo said; exit 1`, exitBody: `echo "last words" >&2; kill -9 $$`,
+		hangBody: `sleep 1000000`, spinBody: `while :; do :; done`,
 	},
 }
 

@@ -39,14 +39,14 @@ func TestJobOverLimitIsKilled(t *testing.T) {
 			job.Source
 			want string
 		}{
-			{"hangs", job.Source{Body: l.hangs, Options: job.Options{Timeout: job.Duration(50 * time.Millisecond)}}, "500 timeout …50ms"},
-			{"spins", job.Source{Body: l.spins, Options: job.Options{CPU: job.Duration(100 * time.Millisecond)}}, "500 cpu …100ms…"},
+			{"hangs", job.Source{Body: l.hangBody, Options: job.Options{Timeout: job.Duration(50 * time.Millisecond)}}, "500 timeout …50ms"},
+			{"spins", job.Source{Body: l.spinBody, Options: job.Options{CPU: job.Duration(100 * time.Millisecond)}}, "500 cpu …100ms…"},
 			{"child spins", job.Source{Body: spinningChild(l), Options: job.Options{CPU: job.Duration(100 * time.Millisecond)}}, "500 cpu …100ms…"},
 			{"prints much", job.Source{Body: fmt.Sprintf(flood, "x", 100_001)}, "500 output …"},
 			{"prints much elsewhere", job.Source{Body: other}, "500 output …"},
 			{"returns much", job.Source{Body: data}, "500 output …"},
 			{"many lines", job.Source{Body: fmt.Sprintf(flood, line, 101)}, "500 lines …"},
-			{"exits", job.Source{Body: l.exits}, "500 context_died …last words"},
+			{"exits", job.Source{Body: l.exitBody}, "500 context_died …last words"},
 		} {
 			c.Lang, c.EID = l.lang, "e"
 			to := &reportRecorder{t: t}
@@ -153,7 +153,7 @@ until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pid
 		ends := map[string]func(r *Runner){
 			"Kill": func(r *Runner) { r.Kill() },
 			"death": func(r *Runner) {
-				runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.exits}), "")
+				runOne(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.exitBody}), "")
 			},
 			"Close": func(r *Runner) { r.Close() },
 		}

@@ -151,13 +151,13 @@ func TestUnexpectedEndLines(t *testing.T) {
 
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("J: a|b\n\nsecret 200 1\nx"), 3)
-	f.Fuzz(func(t *testing.T, in []byte, cut int) {
+	f.Fuzz(func(t *testing.T, in []byte, partSize int) {
 		atOnce, parts := testOutput(1<<20), testOutput(1<<20)
-		cut = max(0, min(cut, len(in)))
+		partSize = max(0, min(partSize, len(in)))
 		_, err := atOnce.Write(in)
-		_, err2 := parts.Write(in[:cut])
+		_, err2 := parts.Write(in[:partSize])
 		if err2 == nil {
-			_, err2 = parts.Write(in[cut:])
+			_, err2 = parts.Write(in[partSize:])
 		}
 		if (err == nil) != (err2 == nil) || len(atOnce.results) != len(parts.results) {
 			t.Fatalf("whole: %v, cut: %v", err, err2)
@@ -179,16 +179,16 @@ func TestGloomBodyIsJSON(t *testing.T) {
 			t.Errorf("body of %q is %s, want %s", payload, got, want)
 		}
 	}
-	deep := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
-	if got := string(GloomBody([]byte(deep))); got != `"`+deep+`"` {
+	deepArray := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
+	if got := string(GloomBody([]byte(deepArray))); got != `"`+deepArray+`"` {
 		t.Errorf("deeper than a broker takes: %.20s…", got)
 	}
 	failed := gloom.JobError{Code: gloom.ErrJobFailed, Reason: "why"}
-	final, later, now, lost := failed, failed, failed, failed
-	final.Final = true
-	later.Later, later.Delay = true, 1500*1e6
-	now.Later = true
-	lost.Lost = true
+	finalError, retryLater, retryNow, lostError := failed, failed, failed, failed
+	finalError.Final = true
+	retryLater.Later, retryLater.Delay = true, 1500*1e6
+	retryNow.Later = true
+	lostError.Lost = true
 	for _, c := range []struct {
 		body string
 		err  error
@@ -196,10 +196,10 @@ func TestGloomBodyIsJSON(t *testing.T) {
 	}{
 		{`{"x":1}`, nil, `200 {"x":1}`},
 		{"", &failed, "500 why"},
-		{"", &final, "400 why"},
-		{"", &later, "100 why after=1.5s"},
-		{"", &now, "100 why at once"},
-		{"", &lost, "500 worker_lost why"},
+		{"", &finalError, "400 why"},
+		{"", &retryLater, "100 why after=1.5s"},
+		{"", &retryNow, "100 why at once"},
+		{"", &lostError, "500 worker_lost why"},
 		{"", errors.New("away"), "500 away"},
 		{"", &gloom.RefusedError{Code: gloom.ErrForbidden, Reason: "not of yours"}, "500 refused gloom: refused: forbidden: not of yours"},
 	} {

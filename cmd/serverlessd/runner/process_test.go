@@ -30,9 +30,9 @@ func TestGlobalsOfBeforeAndBeforeEach(t *testing.T) {
 		if l.lang == job.Shell { // a job's own variables are lost with its subshell
 			body = `echo "R: 200 $((n + each))"`
 		}
-		each := map[string]string{job.Shell: "each=$((each + 1))"}[l.lang]
+		beforeEach := map[string]string{job.Shell: "each=$((each + 1))"}[l.lang]
 		h := handler(job.Source{
-			Lang: l.lang, Before: l.global + "\n" + note("before"), BeforeEach: each + "\n" + note("each"), Body: body + "\n",
+			Lang: l.lang, Before: l.global + "\n" + note("before"), BeforeEach: beforeEach + "\n" + note("each"), Body: body + "\n",
 			AfterEach: note("after"),
 		})
 		if got := texts(run(t, r, batch(h, "a", "b"))); got != "200 2; 200 3" && l.lang != job.Shell || l.lang == job.Shell && got != "200 2; 200 2" {
@@ -90,17 +90,17 @@ func TestEID(t *testing.T) {
 
 // TestIdleProcessDeath: a handler process that ends while it is idle is not used again.
 func TestIdleProcessDeath(t *testing.T) {
-	later := map[string]string{
+	delayedExit := map[string]string{
 		job.Node:   `setTimeout(() => process.exit(1), 10); return String(process.pid)`,
 		job.Python: "import os, threading\nthreading.Timer(0.01, lambda: os._exit(1)).start()\nreturn str(os.getpid())",
 		job.Shell:  `(sleep 0.01; kill -9 $$) >/dev/null 2>&1 & echo "R: 200 $$"`,
 	}
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
-		if later[l.lang] == "" {
+		if delayedExit[l.lang] == "" {
 			return // PHP does not end by itself here
 		}
 		r := newRunner(t, nil)
-		h := handler(job.Source{Lang: l.lang, EID: "e", Body: later[l.lang]})
+		h := handler(job.Source{Lang: l.lang, EID: "e", Body: delayedExit[l.lang]})
 		for range 2 {
 			o := runOne(t, r, h, "x")
 			eventually(t, "the context is dead", func() bool { return processEnded(string(o.Data)) })
@@ -122,7 +122,7 @@ func TestFailingBefore(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		r := newRunner(t, nil)
 		short := job.Options{Timeout: job.Duration(50 * time.Millisecond)}
-		good := job.Source{Lang: l.lang, EID: "e", Body: l.echo}
+		goodSource := job.Source{Lang: l.lang, EID: "e", Body: l.echo}
 		pid := map[string]string{
 			job.Node: "return String(process.pid)", job.Python: "import os; return str(os.getpid())", job.PHP: "return (string) getmypid();",
 			job.Shell: `echo "R: 200 $$"`,
@@ -134,17 +134,17 @@ func TestFailingBefore(t *testing.T) {
 			want   string
 			stays  bool
 		}{
-			{"before fails", func(s *job.Source) { s.Before = l.fails }, "500 before_failed before: …", false},
-			{"before exits", func(s *job.Source) { s.Before = l.exits }, "500 before_failed before: …last words", false},
+			{"before fails", func(s *job.Source) { s.Before = l.failBody }, "500 before_failed before: …", false},
+			{"before exits", func(s *job.Source) { s.Before = l.exitBody }, "500 before_failed before: …last words", false},
 			{"before has an error", func(s *job.Source) { s.Before = "if (" }, "500 before_failed before: …", false},
-			{"beforeEach fails", func(s *job.Source) { s.BeforeEach = l.fails }, "500 before_failed beforeEach: …", true},
-			{"beforeEach hangs", func(s *job.Source) { s.BeforeEach, s.Options = l.hangs, short }, "500 before_failed beforeEach: …50ms", false},
-			{"afterEach fails", func(s *job.Source) { s.AfterEach = l.fails }, "200 a", true},
-			{"afterEach exits", func(s *job.Source) { s.AfterEach = l.exits }, "200 a", false},
-			{"afterEach spins", func(s *job.Source) { s.AfterEach, s.Options.CPU = l.spins, job.Duration(500*time.Millisecond) }, "200 a", false},
+			{"beforeEach fails", func(s *job.Source) { s.BeforeEach = l.failBody }, "500 before_failed beforeEach: …", true},
+			{"beforeEach hangs", func(s *job.Source) { s.BeforeEach, s.Options = l.hangBody, short }, "500 before_failed beforeEach: …50ms", false},
+			{"afterEach fails", func(s *job.Source) { s.AfterEach = l.failBody }, "200 a", true},
+			{"afterEach exits", func(s *job.Source) { s.AfterEach = l.exitBody }, "200 a", false},
+			{"afterEach spins", func(s *job.Source) { s.AfterEach, s.Options.CPU = l.spinBody, job.Duration(500*time.Millisecond) }, "200 a", false},
 		} {
 			before := processID()
-			s := good
+			s := goodSource
 			c.change(&s)
 			got := run(t, r, batch(handler(s), "a", "a"))
 			if len(got) != 2 || !sameOutcome(text(got[0]), c.want) || !sameOutcome(text(got[1]), c.want) {
@@ -171,29 +171,29 @@ func TestSlowStart(t *testing.T) {
 	program("node", `sleep 1000`)
 	program("php", `echo "no licence" >&2; exit 9`)
 	path := func(o *Options) { o.Path, o.StartTimeout = bin+":/usr/bin:/bin", testTimeout }
-	quick := job.Options{Timeout: job.Duration(4 * time.Second), CPU: job.Duration(500 * time.Millisecond)}
+	options := job.Options{Timeout: job.Duration(4 * time.Second), CPU: job.Duration(500 * time.Millisecond)}
 	before := "import time\nend = time.process_time() + 0.6\nwhile time.process_time() < end: pass\ntime.sleep(2)"
-	if got := text(runOne(t, newRunner(t, path), handler(job.Source{Lang: job.Python, Before: before, Body: "pass", Options: quick}), "")); got != "200" {
+	if got := text(runOne(t, newRunner(t, path), handler(job.Source{Lang: job.Python, Before: before, Body: "pass", Options: options}), "")); got != "200" {
 		t.Errorf("slow: %q", got)
 	}
-	never := newRunner(t, func(o *Options) { path(o); o.StartTimeout = 100 * time.Millisecond })
-	dies := newRunner(t, path)
+	stuckRunner := newRunner(t, func(o *Options) { path(o); o.StartTimeout = 100 * time.Millisecond })
+	dyingRunner := newRunner(t, path)
 	for _, c := range []struct {
 		r          *Runner
 		lang, want string
 	}{
-		{never, job.Node, "500 context_failed …100ms; 500 context_failed …100ms"},
-		{dies, job.PHP, "500 context_failed …no licence; 500 context_failed …no licence"},
+		{stuckRunner, job.Node, "500 context_failed …100ms; 500 context_failed …100ms"},
+		{dyingRunner, job.PHP, "500 context_failed …no licence; 500 context_failed …no licence"},
 	} {
 		if got := texts(run(t, c.r, batch(handler(job.Source{Lang: c.lang, Body: "return"}), "a", "b"))); !sameOutcome(got, c.want) {
 			t.Errorf("%s: %q", c.lang, got)
 		}
 	}
-	none := newRunner(t, func(o *Options) { o.Path = "/no/such/directory" })
-	if got := text(runOne(t, none, handler(job.Source{Lang: job.Node, Body: "return"}), "")); !sameOutcome(got, "500 context_failed …'node'…") {
+	pathlessRunner := newRunner(t, func(o *Options) { o.Path = "/no/such/directory" })
+	if got := text(runOne(t, pathlessRunner, handler(job.Source{Lang: job.Node, Body: "return"}), "")); !sameOutcome(got, "500 context_failed …'node'…") {
 		t.Errorf("missing: %q", got)
 	}
-	if never.Processes()+dies.Processes()+none.Processes() != 0 {
+	if stuckRunner.Processes()+dyingRunner.Processes()+pathlessRunner.Processes() != 0 {
 		t.Errorf("contexts that did not start are counted")
 	}
 }
@@ -203,7 +203,7 @@ func TestSlowStart(t *testing.T) {
 func TestEndedProcesses(t *testing.T) {
 	inEachLanguage(t, func(t *testing.T, l testLanguage) {
 		for name, source := range map[string]job.Source{
-			"job": {Body: l.hangs}, "before": {Before: l.hangs, Body: l.echo}, "beforeEach": {BeforeEach: l.hangs, Body: l.echo},
+			"job": {Body: l.hangBody}, "before": {Before: l.hangBody, Body: l.echo}, "beforeEach": {BeforeEach: l.hangBody, Body: l.echo},
 		} {
 			source.Lang = l.lang
 			for _, kill := range []bool{true, false} {

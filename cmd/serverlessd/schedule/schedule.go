@@ -73,7 +73,7 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 		return -1
 	}
 	for {
-		least := time.Duration(-1) // the smallest debt of a client that may run
+		minDebt := time.Duration(-1) // the smallest debt of a client that may run
 		for at, c := range s.turns {
 			if c.oldest < 0 {
 				continue
@@ -83,14 +83,14 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 				c.hadNoTurn = false
 				return c.choose(types)
 			}
-			if least < 0 || -c.credit < least {
-				least = -c.credit
+			if minDebt < 0 || -c.credit < minDebt {
+				minDebt = -c.credit
 			}
 		}
-		if least < 0 {
+		if minDebt < 0 {
 			return -1
 		}
-		s.payDebt(least)
+		s.payDebt(minDebt)
 	}
 }
 
@@ -100,13 +100,13 @@ func (s *Scheduler) updateClients(types []Type) {
 	for _, c := range s.turns {
 		c.waiting, c.oldest, c.warmest = false, -1, -1
 	}
-	var fresh []*client
+	var newClients []*client
 	waiting := 0
 	for at, t := range types {
 		c := s.clients[t.Client]
 		if c == nil {
 			c = s.addClient(t.Client)
-			fresh = append(fresh, c)
+			newClients = append(newClients, c)
 		}
 		if !c.waiting {
 			c.waiting = true
@@ -136,7 +136,7 @@ func (s *Scheduler) updateClients(types []Type) {
 	for first < len(s.turns) && s.turns[first].hadNoTurn {
 		first++
 	}
-	s.turns = slices.Insert(s.turns, first, fresh...)
+	s.turns = slices.Insert(s.turns, first, newClients...)
 }
 
 func (s *Scheduler) addClient(name string) *client {

@@ -175,11 +175,11 @@ func TestClientsGetSameRunTime(t *testing.T) {
 			}
 			w.stop()
 		}
-		least, most := time.Duration(1<<62), time.Duration(0)
+		minTime, maxTime := time.Duration(1<<62), time.Duration(0)
 		for name := range length {
-			least, most = min(least, w.runTime[name]), max(most, w.runTime[name])
+			minTime, maxTime = min(minTime, w.runTime[name]), max(maxTime, w.runTime[name])
 		}
-		if most-least > 2*time.Duration(slots)*longest+4*quantum {
+		if maxTime-minTime > 2*time.Duration(slots)*longest+4*quantum {
 			t.Fatalf("%d slots, batches of %v: run times are %v", slots, length, w.runTime)
 		}
 	})

@@ -21,7 +21,7 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []RunEnd) (counted []b
 		if err != nil {
 			return err
 		}
-		var follow []row
+		var followRows []row
 		for i := range ends {
 			e := &ends[i]
 			h, ok := rows[e.ID]
@@ -40,12 +40,12 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []RunEnd) (counted []b
 				counted[i] = true
 				t.end(h, e, sysid)
 				for _, f := range e.Follow {
-					follow = append(follow, row{id: f.ID, jobtype: f.Jobtype, dt: t.now, created: t.now, payload: f.Payload})
+					followRows = append(followRows, row{id: f.ID, jobtype: f.Jobtype, dt: t.now, created: t.now, payload: f.Payload})
 				}
 				delete(rows, e.ID) // a second ending of the same job does not count
 			}
 		}
-		return t.insert(follow)
+		return t.insert(followRows)
 	})
 	return counted, err
 }

@@ -92,7 +92,7 @@ func TestRepeatedRetryCounts(t *testing.T) {
 // passing on the answer to the next COMMIT.
 type commitCutter struct {
 	net.Listener
-	armed, cut atomic.Bool
+	isArmed, isCut atomic.Bool
 }
 
 func newCommitCutter(t *testing.T, server string) *commitCutter {
@@ -128,7 +128,7 @@ func (c *commitCutter) serve(client net.Conn, server string) {
 		for {
 			n, err := to.Read(buf)
 			if err != nil || mute.Load() { // the answer has arrived here, so the transaction is committed
-				c.cut.Store(c.cut.Load() || mute.Load())
+				c.isCut.Store(c.isCut.Load() || mute.Load())
 				return
 			}
 			client.Write(buf[:n])
@@ -140,7 +140,7 @@ func (c *commitCutter) serve(client net.Conn, server string) {
 		if err != nil {
 			return
 		}
-		if bytes.HasSuffix(buf[:n], []byte("\x03COMMIT")) && c.armed.CompareAndSwap(true, false) {
+		if bytes.HasSuffix(buf[:n], []byte("\x03COMMIT")) && c.isArmed.CompareAndSwap(true, false) {
 			mute.Store(true)
 		}
 		if _, err := to.Write(buf[:n]); err != nil && err != io.EOF {
@@ -159,10 +159,10 @@ func TestLostCommit(t *testing.T) {
 	ingest(t, s, e)
 	old := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
 	giveBack := []RunEnd{{Run: old, Action: EndGiveBack}}
-	proxy.armed.Store(true)
+	proxy.isArmed.Store(true)
 	_, err := s.End(t.Context(), testSysid, giveBack)
 	checkError(t, err, ErrAway)
-	checkEqual(t, "cut", proxy.cut.Load(), true)
+	checkEqual(t, "cut", proxy.isCut.Load(), true)
 	checkEqual(t, "it was committed", get(t, s, e.ID).Tries, 0)
 	run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
 	if counted, err := s.End(t.Context(), testSysid, giveBack); err != nil || counted[0] {

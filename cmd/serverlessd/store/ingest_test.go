@@ -49,11 +49,11 @@ func TestIngestionIsExactlyOnce(t *testing.T) {
 
 func TestDelayedJobBecomesDue(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
-		soon, later, past, old := entry("a-x", "soon"), entry("a-x", "later"), entry("a-x", "past"), entry("a-x", "old")
-		soon.Due, later.Due = time.Now().Add(30*time.Minute), time.Now().Add(20*time.Hour)
-		past.Due, past.Accepted = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour)
-		old.Accepted = time.Now().AddDate(-2, 0, 0)
-		ingest(t, s, soon, later, past, old)
+		soonEntry, laterEntry, pastEntry, oldEntry := entry("a-x", "soon"), entry("a-x", "later"), entry("a-x", "past"), entry("a-x", "old")
+		soonEntry.Due, laterEntry.Due = time.Now().Add(30*time.Minute), time.Now().Add(20*time.Hour)
+		pastEntry.Due, pastEntry.Accepted = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour)
+		oldEntry.Accepted = time.Now().AddDate(-2, 0, 0)
+		ingest(t, s, soonEntry, laterEntry, pastEntry, oldEntry)
 		due, next, err := s.Waiting(t.Context())
 		if err != nil || len(due) != 1 || due[0].Age < 23*time.Hour || due[0].Age > 25*time.Hour {
 			t.Fatalf("%v, %v", due, err)
@@ -63,7 +63,7 @@ func TestDelayedJobBecomesDue(t *testing.T) {
 		}
 		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 4, Waiting: 2, Deferred: 2})
 		checkEqual(t, "due", payloads(take(t, s, testSysid, "a-x", 9, testTTL)), "old past")
-		checkEqual(t, "state", get(t, s, soon.ID).State, job.Deferred)
+		checkEqual(t, "state", get(t, s, soonEntry.ID).State, job.Deferred)
 		if due, _, err := s.Waiting(t.Context()); err != nil || len(due) != 0 {
 			t.Fatalf("%v, %v", due, err)
 		}
@@ -136,8 +136,8 @@ func TestIngestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	large := strings.Repeat("'", 3<<20)
-	piece := []journal.Entry{entry("a-x", "1"), entry("a-x", large), entry("a-x", strings.Repeat("x", 5000)), entry("b-x", "3"), entry("a-x", large)}
+	largeText := strings.Repeat("'", 3<<20)
+	piece := []journal.Entry{entry("a-x", "1"), entry("a-x", largeText), entry("a-x", strings.Repeat("x", 5000)), entry("b-x", "3"), entry("a-x", largeText)}
 	for i := range piece {
 		piece[i].End = int64(i) + 1
 	}

@@ -42,7 +42,7 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 		}
 		var jobs []*known
 		holder := map[string]*known{}
-		holds := func(k *known) bool {
+		isHolder := func(k *known) bool {
 			switch {
 			case k == nil || k.state == "gone":
 				return false
@@ -53,7 +53,7 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 			}
 			return k.state != "ended"
 		}
-		some := func(state string) *known {
+		randomJob := func(state string) *known {
 			var list []*known
 			for _, k := range jobs {
 				if k.state == state {
@@ -86,12 +86,12 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 						want = seen[l.Key]
 					case seen[l.Key].ID != "":
 						want = UniqueResult{ID: seen[l.Key].ID, Outcome: unique.AnswerKept}
-					case holds(h) && h.state == "waits" && req.Mode == unique.ModeReplace:
+					case isHolder(h) && h.state == "waits" && req.Mode == unique.ModeReplace:
 						want.Outcome = unique.AnswerReplaced
 						h.state = "gone"
-					case holds(h) && h.state == "waits" && req.Mode == unique.ModeExtend:
+					case isHolder(h) && h.state == "waits" && req.Mode == unique.ModeExtend:
 						want = UniqueResult{ID: h.id, Outcome: unique.AnswerExtended}
-					case holds(h):
+					case isHolder(h):
 						want = UniqueResult{ID: h.id, Outcome: unique.AnswerKept}
 					}
 					checkEqual(t, fmt.Sprintf("step %d, line %d, %v", step, i, req), got[i], want)
@@ -110,7 +110,7 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 					}
 				}
 			case 3:
-				if k := some("runs"); k != nil {
+				if k := randomJob("runs"); k != nil {
 					e := RunEnd{Run: k.run, Action: EndArchive, Code: job.CodeOK, Status: 200}
 					if k.state = "ended"; rng.IntN(2) == 0 {
 						k.state, e.Action, e.Code, e.Status = "waits", EndRetry, job.CodeRetry, 100
@@ -118,16 +118,16 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 					checkEqual(t, "counted", end(t, s, testSysid, e), []bool{true})
 				}
 			case 4:
-				if k := some("waits"); k != nil {
+				if k := randomJob("waits"); k != nil {
 					if err := s.Delete(t.Context(), k.id); err != nil {
 						t.Fatal(err)
 					}
 					k.state = "gone"
 				}
 			case 5:
-				if k := some("ended"); k != nil {
+				if k := randomJob("ended"); k != nil {
 					err := s.Retry(t.Context(), k.id)
-					if h := holder[k.key]; h != k && holds(h) {
+					if h := holder[k.key]; h != k && isHolder(h) {
 						checkError(t, err, ErrHeld)
 						break
 					}
@@ -193,17 +193,17 @@ func TestShareTimes(t *testing.T) {
 		checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeReplace}, l)[0], UniqueResult{ID: l.ID, Outcome: unique.AnswerReplaced})
 		checkEqual(t, "the line", payloads(take(t, s, testSysid, "c-t", 2, testTTL)), "first second")
 
-		late := func(delay time.Duration) KeyedEntry {
+		delayedEntry := func(delay time.Duration) KeyedEntry {
 			l := keyedLine("c-t", "late")
 			l.Due, l.Delay = time.Now().Add(delay), delay
 			return l
 		}
-		id := addUnique(t, s, unique.Request{}, late(time.Minute))[0].ID
+		id := addUnique(t, s, unique.Request{}, delayedEntry(time.Minute))[0].ID
 		due := func() time.Duration { return time.Until(get(t, s, id).Due).Round(10 * time.Second) }
 		for _, c := range []struct{ delay, limit, want time.Duration }{
 			{time.Second, 0, time.Minute}, {time.Hour, 0, time.Hour}, {3 * time.Hour, 2 * time.Hour, 2 * time.Hour}, {0, 0, 2 * time.Hour},
 		} {
-			checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, late(c.delay))[0], UniqueResult{ID: id, Outcome: unique.AnswerExtended})
+			checkEqual(t, "how", addUnique(t, s, unique.Request{Mode: unique.ModeExtend, Max: c.limit}, delayedEntry(c.delay))[0], UniqueResult{ID: id, Outcome: unique.AnswerExtended})
 			checkEqual(t, "due", due(), c.want)
 		}
 	})
@@ -221,7 +221,7 @@ func TestKeysExpire(t *testing.T) {
 		}
 		window := unique.Request{Period: unique.PeriodWindow, Window: time.Hour}
 		short := unique.Request{Period: unique.PeriodWindow, Window: time.Millisecond}
-		held := addUnique(t, s, window, keyedLine("c-t", "hour"))[0].ID
+		heldID := addUnique(t, s, window, keyedLine("c-t", "hour"))[0].ID
 		addUnique(t, s, short, keyedLine("c-t", "short"))
 		addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
@@ -229,7 +229,7 @@ func TestKeysExpire(t *testing.T) {
 		at.KeepDone, at.TTL = -time.Hour, time.Minute
 		time.Sleep(5 * time.Millisecond)
 		checkEqual(t, "purged", sweep(t, s, at).Purged, 3)
-		checkEqual(t, "of a job that is gone", addUnique(t, s, window, keyedLine("c-t", "hour"))[0], UniqueResult{ID: held, Outcome: unique.AnswerKept})
+		checkEqual(t, "of a job that is gone", addUnique(t, s, window, keyedLine("c-t", "hour"))[0], UniqueResult{ID: heldID, Outcome: unique.AnswerKept})
 		for _, key := range []string{"short", "live"} {
 			checkEqual(t, "how", addUnique(t, s, unique.Request{}, keyedLine("c-t", key))[0].Outcome, "")
 		}

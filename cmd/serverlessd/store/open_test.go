@@ -64,11 +64,11 @@ func TestFileReplaced(t *testing.T) {
 	s := openStore(t, "sqlite:"+path)
 	ingest(t, s, entry("a-x", "before"))
 	otherPath := path + ".away"
-	for _, instead := range []func() error{
+	for _, replace := range []func() error{
 		func() error { return nil },
 		func() error { return os.WriteFile(path, nil, 0o600) },
 	} {
-		if err := errors.Join(os.Rename(path, otherPath), instead()); err != nil {
+		if err := errors.Join(os.Rename(path, otherPath), replace()); err != nil {
 			t.Fatal(err)
 		}
 		_, err := s.Counts(t.Context(), "a-x")
@@ -134,7 +134,7 @@ func TestInterruptedConnections(t *testing.T) {
 func TestFilesBesideReplaced(t *testing.T) {
 	for _, end := range []string{"-wal", "-shm"} {
 		for _, link := range []bool{false, true} {
-			for _, instead := range []func(string) error{
+			for _, replace := range []func(string) error{
 				func(string) error { return nil },
 				func(name string) error { return os.WriteFile(name, nil, 0o600) },
 			} {
@@ -148,7 +148,7 @@ func TestFilesBesideReplaced(t *testing.T) {
 				}
 				s := openStore(t, "sqlite:"+path)
 				ingest(t, s, entry("a-x", "before"))
-				if err := errors.Join(os.Rename(real+end, real+".away"), instead(real+end)); err != nil {
+				if err := errors.Join(os.Rename(real+end, real+".away"), replace(real+end)); err != nil {
 					t.Fatal(err)
 				}
 				for range 2 {

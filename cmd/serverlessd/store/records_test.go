@@ -97,12 +97,12 @@ func TestJobsOfAClient(t *testing.T) {
 			if q.Limit == 0 {
 				q.Limit = 9
 			}
-			found, _, err := s.Jobs(t.Context(), q)
+			records, _, err := s.Jobs(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var b strings.Builder
-			for _, r := range found {
+			for _, r := range records {
 				for i, e := range entries {
 					if e.ID == r.ID {
 						fmt.Fprint(&b, i)
@@ -149,7 +149,7 @@ func TestBoundedLists(t *testing.T) {
 		}
 		checkEqual(t, "taken", len(take(t, s, testSysid, "b-x", 1, testTTL)), 1)
 		ingest(t, s, entries[2:]...)
-		list := func(q Query) (found string, queryCount int) {
+		list := func(q Query) (foundIDs string, queryCount int) {
 			t.Helper()
 			for q.Limit = 30; ; queryCount++ {
 				some, next, err := s.Jobs(t.Context(), q)
@@ -157,25 +157,25 @@ func TestBoundedLists(t *testing.T) {
 					t.Fatal(queryCount, err)
 				}
 				for _, r := range some {
-					found += fmt.Sprint(slices.IndexFunc(entries, func(e journal.Entry) bool { return e.ID == r.ID })) + " "
+					foundIDs += fmt.Sprint(slices.IndexFunc(entries, func(e journal.Entry) bool { return e.ID == r.ID })) + " "
 				}
 				if q.After = next; next == "" {
-					return found, queryCount + 1
+					return foundIDs, queryCount + 1
 				}
 			}
 		}
 		for _, q := range []Query{{State: job.Failed}, {Client: "a", State: job.Failed}, {Client: "a", Type: "x", State: job.Failed}} {
-			found, queryCount := list(q)
-			checkEqual(t, "failed", []any{found, queryCount}, []any{"0 ", 3})
+			foundIDs, queryCount := list(q)
+			checkEqual(t, "failed", []any{foundIDs, queryCount}, []any{"0 ", 3})
 		}
 		for _, q := range []Query{{State: job.Running}, {Client: "b", State: job.Running}} {
-			found, queryCount := list(q)
-			checkEqual(t, "running", []any{found, queryCount}, []any{"1 ", 1})
+			foundIDs, queryCount := list(q)
+			checkEqual(t, "running", []any{foundIDs, queryCount}, []any{"1 ", 1})
 		}
-		found, queryCount := list(Query{})
-		checkEqual(t, "all", []any{len(strings.Fields(found)), strings.HasPrefix(found, "44 43 "), strings.HasSuffix(found, " 1 0 "), queryCount}, []any{45, true, true, 3})
-		found, _ = list(Query{Client: "b"})
-		checkEqual(t, "of a client", []any{len(strings.Fields(found)), strings.HasPrefix(found, "43 41 ")}, []any{22, true})
+		foundIDs, queryCount := list(Query{})
+		checkEqual(t, "all", []any{len(strings.Fields(foundIDs)), strings.HasPrefix(foundIDs, "44 43 "), strings.HasSuffix(foundIDs, " 1 0 "), queryCount}, []any{45, true, true, 3})
+		foundIDs, _ = list(Query{Client: "b"})
+		checkEqual(t, "of a client", []any{len(strings.Fields(foundIDs)), strings.HasPrefix(foundIDs, "43 41 ")}, []any{22, true})
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 9})
 		checkEqual(t, "retried, wherever it is", []any{n, more, err}, []any{1, false, nil})
 		n, more, err = s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 9})

@@ -30,7 +30,7 @@ func (s *SQL) findRefused(ctx context.Context, rows []row, err error) error {
 		return err
 	}
 	found := &RefusedError{}
-	tried := s.transact(ctx, "blame", func(t *tx) error {
+	tryErr := s.transact(ctx, "blame", func(t *tx) error {
 		found.IDs = nil
 		if err := t.tryRows(rows, found); err != nil {
 			return err
@@ -38,8 +38,8 @@ func (s *SQL) findRefused(ctx context.Context, rows []row, err error) error {
 		return errUndo
 	})
 	switch {
-	case !errors.Is(tried, errUndo):
-		return tried
+	case !errors.Is(tryErr, errUndo):
+		return tryErr
 	case len(found.IDs) == 0:
 		return fmt.Errorf("%w: %w", ErrUnwell, err)
 	}
@@ -54,9 +54,9 @@ func (t *tx) tryRows(rows []row, found *RefusedError) error {
 	}
 	if len(rows) == 1 {
 		// The cause may be the store: check that it accepts the same row with a short payload.
-		good := rows[0]
-		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), maxInlinePayload+1)]
-		if err := t.putRows([]row{good}); err != nil {
+		goodRow := rows[0]
+		goodRow.id, goodRow.payload = rows[0].id+"+", goodRow.payload[:min(len(goodRow.payload), maxInlinePayload+1)]
+		if err := t.putRows([]row{goodRow}); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnwell, err)
 		}
 		found.IDs, found.Err = append(found.IDs, rows[0].id), err
@@ -83,8 +83,8 @@ func (t *tx) putRows(rows []row) error {
 	if err == nil {
 		return nil
 	}
-	if _, undo := t.exec("ROLLBACK TO SAVEPOINT try"); undo != nil {
-		return undo
+	if _, undoErr := t.exec("ROLLBACK TO SAVEPOINT try"); undoErr != nil {
+		return undoErr
 	}
 	return err
 }

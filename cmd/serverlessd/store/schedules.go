@@ -80,9 +80,9 @@ func (s *SQL) PutSchedule(ctx context.Context, key schedule.Key, spec schedule.S
 			return err
 		}
 		if old == nil {
-			have := 0
-			err := t.queryRow("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &have)
-			if err == nil && have >= schedule.MaxSchedules {
+			count := 0
+			err := t.queryRow("SELECT COUNT(*) FROM sq_schedules WHERE client = ?", []any{key.Client}, &count)
+			if err == nil && count >= schedule.MaxSchedules {
 				err = ErrSchedules
 			}
 			if err != nil {

@@ -92,11 +92,11 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	if sets == searched {
 		return nil
 	}
-	late := make(map[job.ID]waitingRow)
+	lateRows := make(map[job.ID]waitingRow)
 	var toRow rowPosition
 	var more bool
 	err := s.read(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		clear(late)
+		clear(lateRows)
 		toRow, more = fromRow, false
 		if toRow.due == "" {
 			toRow.due = formatTime(now)
@@ -104,13 +104,13 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 		seen := 0
 		return eachRow(ctx, q, "SELECT "+rowColumns+", (SELECT dt FROM sq_last WHERE sq_last.id = sq_jobs.id) FROM sq_jobs WHERE `lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
 			[]any{toRow.due, toRow.due, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
-				if more = len(late) == want.Limit; more {
+				if more = len(lateRows) == want.Limit; more {
 					return nil
 				}
 				var lastEnd sqlTime
 				h, err := scanLocked(r, &lastEnd)
 				if w := (waitingRow{h, lastEnd.time()}); w.clockAhead(now, want.RetryFor) > 0 {
-					late[h.id] = w
+					lateRows[h.id] = w
 				}
 				seen++
 				toRow, more = rowPosition{formatTime(h.dt), string(h.id)}, seen == searchFactor*want.Limit
@@ -120,11 +120,11 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	if err != nil {
 		return err
 	}
-	if len(late) > 0 {
+	if len(lateRows) > 0 {
 		err = s.transact(ctx, "correct times", func(t *tx) error {
-			rows, err := t.lockAll(slices.Collect(maps.Keys(late)))
+			rows, err := t.lockAll(slices.Collect(maps.Keys(lateRows)))
 			for _, h := range rows {
-				w := late[h.id]
+				w := lateRows[h.id]
 				lead := w.clockAhead(t.now, want.RetryFor)
 				if h.lock != "" || h.fence != w.fence || !h.dt.Equal(w.dt) || lead <= 0 { // it has changed since
 					continue
@@ -150,7 +150,7 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 			s.clock.setsSearched = sets
 		}
 	}
-	swept.More, swept.CorrectedTimes = swept.More || more && len(late) > 0, len(late)
+	swept.More, swept.CorrectedTimes = swept.More || more && len(lateRows) > 0, len(lateRows)
 	return nil
 }
 
@@ -185,9 +185,9 @@ func (t *tx) abandonJob(h lockedRow, want SweepOptions, code string, swept *Swee
 	if next == "" {
 		return nil
 	}
-	follow := FollowJob{ID: want.NextID(), Jobtype: next}
-	swept.FollowJobs = append(swept.FollowJobs, follow)
-	return t.insert([]row{{id: follow.ID, jobtype: next, dt: t.now, created: t.now}})
+	followJob := FollowJob{ID: want.NextID(), Jobtype: next}
+	swept.FollowJobs = append(swept.FollowJobs, followJob)
+	return t.insert([]row{{id: followJob.ID, jobtype: next, dt: t.now, created: t.now}})
 }
 
 func (s *SweepResult) addEnded(h lockedRow, code string) {

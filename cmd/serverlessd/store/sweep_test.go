@@ -144,16 +144,16 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		set = 30 * time.Minute
-		later := open()
+		secondStore := open()
 		for range 9 {
-			checkEqual(t, "swept by a daemon that starts later", sweep(t, later, w).Freed, 0)
+			checkEqual(t, "swept by a daemon that starts later", sweep(t, secondStore, w).Freed, 0)
 			uptime += 10 * time.Second
 			if lost, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil || len(lost) > 0 {
 				t.Fatal(lost, err)
 			}
 		}
 		uptime += time.Minute
-		checkEqual(t, "once nobody renews", sweep(t, later, w).Freed, 1)
+		checkEqual(t, "once nobody renews", sweep(t, secondStore, w).Freed, 1)
 	}
 }
 

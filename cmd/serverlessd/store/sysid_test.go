@@ -16,21 +16,21 @@ func TestReservedSysidIsTaken(t *testing.T) {
 		}
 		checkError(t, s.Reserve(ctx, testSysid, testTTL), ErrTaken)
 		ingest(t, s, entry("a-x", "1"), entry("a-x", "2"), entry("a-x", "3"), entry("a-x", "4"))
-		mine, freed := take(t, s, testSysid, "a-x", 1, testTTL)[0], take(t, s, testSysid, "a-x", 1, expiredTTL)[0]
+		keptJob, freedJob := take(t, s, testSysid, "a-x", 1, testTTL)[0], take(t, s, testSysid, "a-x", 1, expiredTTL)[0]
 		sweep(t, s, laxSweep)
-		lost := take(t, s, testSysid, "a-x", 2, expiredTTL)[1]
+		lostJob := take(t, s, testSysid, "a-x", 2, expiredTTL)[1]
 		sweep(t, s, laxSweep)
 		checkEqual(t, "others", len(take(t, s, otherSysid, "a-x", 2, testTTL)), 2) // the job that was freed, and another one
 		ended := take(t, s, testSysid, "a-x", 1, testTTL)[0]
 		end(t, s, testSysid, RunEnd{Run: ended.Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
-		runs := []Run{mine.Run, freed.Run, lost.Run, ended.Run}
+		runs := []Run{keptJob.Run, freedJob.Run, lostJob.Run, ended.Run}
 		got, err := s.Renew(ctx, testSysid, testTTL, runs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkEqual(t, "lost", len(got), 3)
 		for _, r := range got {
-			if r == mine.Run {
+			if r == keptJob.Run {
 				t.Fatal("lost what is locked")
 			}
 		}
@@ -41,7 +41,7 @@ func TestReservedSysidIsTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		sweep(t, s, laxSweep)
-		r := get(t, s, mine.ID)
+		r := get(t, s, keptJob.ID)
 		checkEqual(t, "given back", []any{r.State, r.Tries, r.Lock, r.Code}, []any{job.Waiting, 1, "", job.CodeLockExpired})
 		_, err = s.Renew(ctx, testSysid, testTTL, nil)
 		checkError(t, err, ErrUnknown)

@@ -100,13 +100,13 @@ func (t *tx) readPayloads(taken []TakenJob, maxBytes int) ([]TakenJob, error) {
 				long = append(long, part[i].ID)
 			}
 		}
-		found, err := t.longPayloads(long)
+		payloads, err := t.longPayloads(long)
 		if err != nil {
 			return nil, err
 		}
 		for i := range part {
 			if part[i].Payload == nil {
-				data, exists := found[part[i].ID]
+				data, exists := payloads[part[i].ID]
 				part[i].Payload, part[i].NoPayload = data, !exists
 			}
 			size += len(part[i].Payload)
@@ -120,20 +120,20 @@ func (t *tx) readPayloads(taken []TakenJob, maxBytes int) ([]TakenJob, error) {
 
 // longPayloads reads the payloads that have rows of their own.
 func (t *tx) longPayloads(ids []job.ID) (map[job.ID][]byte, error) {
-	found := make(map[job.ID][]byte)
+	payloads := make(map[job.ID][]byte)
 	for text, args := range inLists(ids) {
 		err := t.eachRow("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			var data []byte
 			err := r.Scan((*string)(&id), &data)
-			found[id] = data
+			payloads[id] = data
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	return found, nil
+	return payloads, nil
 }
 
 // lockedRow is a row of sq_jobs that the transaction has locked.
@@ -184,15 +184,15 @@ func (t *tx) lockRows(condition string, args ...any) (rows []lockedRow, err erro
 func (t *tx) lockAll(ids []job.ID) (map[job.ID]lockedRow, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, cmp.Compare[job.ID])
-	found := make(map[job.ID]lockedRow, len(ids))
+	lockedRows := make(map[job.ID]lockedRow, len(ids))
 	for text, args := range inLists(ids) {
 		rows, err := t.lockRows("id"+text+" ORDER BY id"+t.store.forUpdate(), args...)
 		if err != nil {
 			return nil, err
 		}
 		for _, h := range rows {
-			found[h.id] = h
+			lockedRows[h.id] = h
 		}
 	}
-	return found, nil
+	return lockedRows, nil
 }

@@ -139,9 +139,9 @@ func TestTooLargeDuringFault(t *testing.T) {
 	name := server.Database(t)
 	s := openStore(t, fmt.Sprintf("mysql://root@127.0.0.1:%d/%s", server.Port(), name))
 	ingest(t, s, entry("a-x", "before"))
-	large := entry("a-x", strings.Repeat("x", 3<<20))
+	largeEntry := entry("a-x", strings.Repeat("x", 3<<20))
 	ingestLarge := func() error {
-		_, err := s.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{large}, time.Now)
+		_, err := s.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{largeEntry}, time.Now)
 		return err
 	}
 	server.Exec(t, name, "CREATE TRIGGER no BEFORE INSERT ON sq_data FOR EACH ROW SIGNAL SQLSTATE '45000'")
@@ -150,7 +150,7 @@ func TestTooLargeDuringFault(t *testing.T) {
 		t.Errorf("%T %v", err, err)
 	}
 	server.Exec(t, name, "DROP TRIGGER no")
-	if err := ingestLarge(); !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{large.ID}) {
+	if err := ingestLarge(); !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{largeEntry.ID}) {
 		t.Errorf("%T %v", err, err)
 	}
 }

@@ -25,13 +25,13 @@ const maxAsideIDs = 100
 // listAside lists the files that were set aside: with jobs that no store accepted, and with damaged
 // parts of the journal.
 func (s *Web) listAside(r *request) error {
-	found, err := s.queue.AsideFiles()
+	files, err := s.queue.AsideFiles()
 	if err != nil {
 		return err
 	}
-	out := make([]asideView, 0, len(found))
-	for i := range found {
-		out = append(out, viewAside(&found[i]))
+	out := make([]asideView, 0, len(files))
+	for i := range files {
+		out = append(out, viewAside(&files[i]))
 	}
 	return answer(r.w, http.StatusOK, map[string]any{"items": out})
 }

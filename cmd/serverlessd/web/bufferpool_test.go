@@ -25,7 +25,7 @@ func TestSlowBodies(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), client: client, name: "t"})
 	}
-	large := func() io.Reader { return strings.NewReader(strings.Repeat("a", 2*smallBody)) }
+	largeBody := func() io.Reader { return strings.NewReader(strings.Repeat("a", 2*smallBody)) }
 	ended, goesOn := make(chan error, limit), make(chan struct{})
 	for range limit {
 		from, to := io.Pipe()
@@ -45,13 +45,13 @@ func TestSlowBodies(t *testing.T) {
 		t.Errorf("another client: %s", text)
 	}
 	for name, err := range map[string]error{
-		"a small one": add("slow", strings.NewReader("a\n")), "another's small one": add("other", strings.NewReader("a\n")), "another's large one": add("other", large()),
+		"a small one": add("slow", strings.NewReader("a\n")), "another's small one": add("other", strings.NewReader("a\n")), "another's large one": add("other", largeBody()),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := add("slow", large()); err == nil || errorOf(err).Status != http.StatusServiceUnavailable {
+	if err := add("slow", largeBody()); err == nil || errorOf(err).Status != http.StatusServiceUnavailable {
 		t.Errorf("one more: %v", err)
 	}
 	close(goesOn)
@@ -60,7 +60,7 @@ func TestSlowBodies(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := add("slow", large()); err != nil {
+	if err := add("slow", largeBody()); err != nil {
 		t.Errorf("after them: %v", err)
 	}
 }

@@ -57,9 +57,9 @@ func (p *endHistory) find(snapshot *engine.Snapshot, handlers map[string]*job.Ha
 // findFindings returns the current findings. ended counts the runs that ended in the last period.
 // failedCount counts those of them that did not succeed.
 func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, failedCount int64, window time.Duration) finding.Conditions {
-	found := finding.Conditions{}
+	conditions := finding.Conditions{}
 	daemon := func(severity, cause, text, advice string) {
-		found.Add(severity, "daemon", "daemon", cause, text, advice)
+		conditions.Add(severity, "daemon", "daemon", cause, text, advice)
 	}
 	hasStoreFault := false
 	for i, s := range snapshot.Stores {
@@ -74,7 +74,7 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 				advice = "Jobs are still accepted, except those with unique keys: they wait in the journal. Schedules make no jobs."
 			}
 		}
-		found.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
+		conditions.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
 	}
 	if snapshot.Broker != nil {
 		daemon(api.Severe, "broker_away", "the broker is away: "+snapshot.Broker.Error(), "Jobs for Gloom workers wait. All others run.")
@@ -94,18 +94,18 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 		sum.Add(&c)
 		if c.Waiting > 0 && handlers[jobtype] == nil && !snapshot.HandlersUnread {
 			client, typ, _ := strings.Cut(jobtype, "-")
-			found.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Its jobs run once it has one: POST /%s/handler/add/%s", client, typ))
+			conditions.Add(api.Severe, "type", jobtype, "no_handler", finding.JobsWaiting(c.Waiting)+", and the type has no handler", fmt.Sprintf("Its jobs run once it has one: POST /%s/handler/add/%s", client, typ))
 		}
 		if failedCount := c.Failed + c.Abandoned; failedCount > 1 && failedCount >= c.OK {
 			failing = true
-			found.Add(api.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", failedCount, c.OK), "Their output says why; once that is fixed, retry them.")
+			conditions.Add(api.Warning, "type", jobtype, "failing", fmt.Sprintf("%d jobs did not succeed, %d did", failedCount, c.OK), "Their output says why; once that is fixed, retry them.")
 		}
 	}
 	if !failing && failedCount > 1 && 2*failedCount > ended {
 		daemon(api.Warning, "failing", fmt.Sprintf("%d of %d runs that ended here in the last minute did not succeed", failedCount, ended), "The output of the jobs says why.")
 	}
 	journal := func(severity, cause, text, advice string) {
-		found.Add(severity, "journal", "journal", cause, text, advice)
+		conditions.Add(severity, "journal", "journal", cause, text, advice)
 	}
 	if n := snapshot.Journal.Failures; n > 0 {
 		journal(api.Severe, "journal", fmt.Sprintf("%d writes or syncs failed since the start", n), "Check its disk and the log.")
@@ -125,5 +125,5 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 		daemon(api.Info, "busy", fmt.Sprintf("all %d slots are taken, and %s", opt.Concurrency, finding.JobsWaiting(sum.Waiting)),
 			finding.DrainTime(sum.Waiting, float64(ended)/max(window.Seconds(), 1))+"A larger --concurrency, or another daemon, would help.")
 	}
-	return found
+	return conditions
 }

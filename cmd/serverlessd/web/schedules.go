@@ -156,14 +156,14 @@ func (s *Web) schedules(r *request) error {
 // limit returns how many rows of a list the request asks for.
 func (r *request) limit() (int, error) { return r.number("limit", defaultList, 1, maxList) }
 
-// number returns a number parameter from least to limit, or absent if it is not given.
-func (r *request) number(name string, absent, least, limit int) (n int, err error) {
+// number returns a number parameter from minimum to limit, or def if it is not given.
+func (r *request) number(name string, def, minimum, limit int) (n int, err error) {
 	text := r.query.Get(name)
 	if text == "" {
-		return absent, nil
+		return def, nil
 	}
-	if n, err = strconv.Atoi(text); err != nil || n < least || n > limit {
-		return 0, invalid(name, "%s=%.40q: must be from %d to %d", name, text, least, limit)
+	if n, err = strconv.Atoi(text); err != nil || n < minimum || n > limit {
+		return 0, invalid(name, "%s=%.40q: must be from %d to %d", name, text, minimum, limit)
 	}
 	return n, nil
 }

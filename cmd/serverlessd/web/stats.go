@@ -203,13 +203,13 @@ func (out *snapshotView) addTypes(key snapshotKey, snapshot *engine.Snapshot, ha
 		out.Types = append(out.Types, t)
 	}
 	slices.SortFunc(out.Types, func(a, b typeView) int {
-		lacks := func(t *typeView) int64 {
+		deficit := func(t *typeView) int64 {
 			if t.Lang == nil {
 				return t.Waiting
 			}
 			return 0
 		}
-		return cmp.Or(cmp.Compare(lacks(&b), lacks(&a)), cmp.Compare(b.Waiting+b.Running, a.Waiting+a.Running), cmp.Compare(b.Added, a.Added), strings.Compare(a.Type, b.Type))
+		return cmp.Or(cmp.Compare(deficit(&b), deficit(&a)), cmp.Compare(b.Waiting+b.Running, a.Waiting+a.Running), cmp.Compare(b.Added, a.Added), strings.Compare(a.Type, b.Type))
 	})
 	out.AllTypes = len(out.Types)
 	out.Types = out.Types[:min(len(out.Types), key.types)]

@@ -203,7 +203,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 		}
 	}
 	outcomes, errs := make(map[int64]control.JobResult), make(map[int64]string)
-	var held []*Job
+	var heldJobs []*Job
 	for _, id := range ids {
 		j := e.jobs[id]
 		switch {
@@ -216,7 +216,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 		default:
 			outcomes[id] = j.Outcome
 			e.awaitedIDs[id] = true
-			held = append(held, j)
+			heldJobs = append(heldJobs, j)
 		}
 	}
 	e.mu.Unlock()
@@ -227,7 +227,7 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 			delete(e.awaitedIDs, id)
 		}
 	}()
-	for _, j := range held {
+	for _, j := range heldJobs {
 		if j.Hold == nil {
 			continue
 		}

@@ -124,23 +124,23 @@ func TestPasswordGuardsAPI(t *testing.T) {
 	with := func(lines ...string) *world {
 		return &world{t: t, url: "http://" + startDaemon(t, "jobd-master", append(lines, "password = s3cret", "http_addr = 127.0.0.1:0")...).Field("http_addr")}
 	}
-	closed, local := with(), with("always_allow_localhost = true")
-	right, wrong := "Bearer s3cret", "Bearer s3cre"
+	guardedWorld, local := with(), with("always_allow_localhost = true")
+	rightToken, wrongToken := "Bearer s3cret", "Bearer s3cre"
 	for _, c := range []struct {
 		w       *world
 		headers []string
 		want    int
 	}{
-		{closed, nil, 401}, {closed, []string{"Authorization", wrong}, 401}, {closed, []string{"Authorization", right}, 200},
-		{closed, []string{"Authorization", right, "Host", "jobs.example.org"}, 200}, {closed, []string{"Authorization", right, "Origin", "http://evil.example"}, 403},
-		{local, nil, 200}, {local, []string{"Host", "evil.example"}, 403}, {local, []string{"Origin", "http://evil.example"}, 403}, {local, []string{"Authorization", wrong}, 401},
+		{guardedWorld, nil, 401}, {guardedWorld, []string{"Authorization", wrongToken}, 401}, {guardedWorld, []string{"Authorization", rightToken}, 200},
+		{guardedWorld, []string{"Authorization", rightToken, "Host", "jobs.example.org"}, 200}, {guardedWorld, []string{"Authorization", rightToken, "Origin", "http://evil.example"}, 403},
+		{local, nil, 200}, {local, []string{"Host", "evil.example"}, 403}, {local, []string{"Origin", "http://evil.example"}, 403}, {local, []string{"Authorization", wrongToken}, 401},
 		{local, []string{"X-Forwarded-For", "10.0.0.1"}, 401}, {local, []string{"Forwarded", "for=10.0.0.1"}, 401},
 	} {
 		if got, reply := c.w.callHTTP("POST", "/v1/targets/x/poke", "", c.headers...); got != c.want {
 			t.Errorf("always_allow_localhost %t, %q: %d %s, want %d", c.w == local, c.headers, got, reply, c.want)
 		}
 	}
-	if got, _ := closed.callHTTP("GET", "/metrics", ""); got != 200 {
+	if got, _ := guardedWorld.callHTTP("GET", "/metrics", ""); got != 200 {
 		t.Errorf("metrics: %d", got)
 	}
 }

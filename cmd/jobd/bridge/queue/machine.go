@@ -369,19 +369,19 @@ const maxFetchTargets = 256
 
 // nextFetch returns the targets of the next fetch, in their order.
 func (m *Machine) nextFetch() (requests []FetchRequest) {
-	var chosen []int
+	var indexes []int
 	for i := range m.targetsInOrder {
 		at := (m.nextFetchTarget + i) % len(m.targetsInOrder)
 		if t := m.targetsInOrder[at]; t.wantsFetch && !t.paused && t.fetchLimit() > 0 {
-			if len(chosen) == maxFetchTargets {
+			if len(indexes) == maxFetchTargets {
 				m.nextFetchTarget = at
 				break
 			}
-			chosen = append(chosen, at)
+			indexes = append(indexes, at)
 		}
 	}
-	slices.Sort(chosen)
-	for _, at := range chosen {
+	slices.Sort(indexes)
+	for _, at := range indexes {
 		t := m.targetsInOrder[at]
 		t.wantsFetch = false
 		if m.FetchBegins {

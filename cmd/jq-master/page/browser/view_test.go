@@ -67,8 +67,8 @@ func TestFirstVisit(t *testing.T) {
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
-	drawn := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
-	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, drawn)
+	paintTime := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
+	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, paintTime)
 	b.CheckPolicy()
 }
 
@@ -126,11 +126,11 @@ func TestPlotHistory(t *testing.T) {
 	if secondsAgo := known(); secondsAgo < 5 {
 		t.Errorf("only the last %.1f s are known", secondsAgo)
 	}
-	hide := `Object.defineProperty(document, 'hidden', { configurable: true, get: () => $0 });
+	hideScript := `Object.defineProperty(document, 'hidden', { configurable: true, get: () => $0 });
 		document.dispatchEvent(new Event('visibilitychange'))`
-	pagetest.Eval[any](b, hide, true)
+	pagetest.Eval[any](b, hideScript, true)
 	time.Sleep(20 * time.Second)
-	pagetest.Eval[any](b, hide, false)
+	pagetest.Eval[any](b, hideScript, false)
 	for end := time.Now().Add(pagetest.WaitTimeout); known() < 25; time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("after a while hidden, only the last %.1f s are known", known())

@@ -14,23 +14,23 @@ func oneJob(t *testing.T, w *world, ids map[string]string) {
 	b.ClickButton("Retry")
 	b.WaitForText("The job is retried.")
 	w.awaitState("acme", ids["failed"], "failed") // again
-	late := w.add("acme", "report", "late\n", "")[0]
-	b.GoTo(jobPath("acme", late))
+	lateID := w.add("acme", "report", "late\n", "")[0]
+	b.GoTo(jobPath("acme", lateID))
 	b.ClickButton("Cancel")
 	b.WaitForText("Cancel the job?")
 	b.CheckAccessible("a dialog")
-	w.ask("DELETE", "/acme/job/get/"+late, "") // another user has deleted the job meanwhile
+	w.ask("DELETE", "/acme/job/get/"+lateID, "") // another user has deleted the job meanwhile
 	b.Ignore("404 (Not Found)")
 	b.ClickButton("Cancel the job")
 	b.WaitForText("Not done: there is no job")
 	b.ClickButton("Leave it")
 	b.WaitForText("There is no job with this id, or it has been forgotten.")
-	soon := w.add("acme", "report", "soon\n", "")[0]
-	b.GoTo(jobPath("acme", soon))
+	soonID := w.add("acme", "report", "soon\n", "")[0]
+	b.GoTo(jobPath("acme", soonID))
 	b.ClickButton("Cancel")
 	b.ClickButton("Cancel the job")
 	b.WaitForText("The job is cancelled.")
-	if got := w.state("acme", soon); got != "404" {
+	if got := w.state("acme", soonID); got != "404" {
 		t.Errorf("the job is %s", got)
 	}
 	hour := w.add("acme", "greet", "hour\n", "&delay=1h")

@@ -85,8 +85,8 @@ func checkFirstVisit(t *testing.T, w *world, _ map[string]string) {
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}
-	drawn := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
-	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, drawn)
+	paintTime := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
+	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, paintTime)
 	b.CheckPolicy()
 }
 
