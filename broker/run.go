@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// LossPause is how long the job of a lost worker waits if a worker that joined with the same types is
+// idle. A process that dies closes its connections one after the other: without the pause, its job
+// would go from one of them to the next and use up all its runs.
+const LossPause = 100 * time.Millisecond
+
 // pastDeadline reports whether the job's deadline has passed.
 func (b *Broker) pastDeadline(j *job) bool {
 	if j.timing == 0 {
@@ -297,6 +302,13 @@ func (b *Broker) backoff(base int64, n int) int64 {
 
 // loseWorker requeues or ends the jobs that are out on a lost worker.
 func (b *Broker) loseWorker(w *worker, expulsion string) {
+	delay := int64(-1)
+	b.leaveIdleLine(w)
+	if w.runs.n > 0 {
+		if other := w.idleLine().idleWorkers.First(); other != nil && !other.isBorrower { // borrowers are last
+			delay = int64(LossPause)
+		}
+	}
 	b.leaveType(w)
 	alone := w.runs.n == 1
 	for w.runs.n > 0 {
@@ -309,7 +321,7 @@ func (b *Broker) loseWorker(w *worker, expulsion string) {
 		if expulsion != "" && alone {
 			b.failRun(rec, j, JobFailed, Reason{Why: WhyWorkerClosed, Text: expulsion}, true, -1)
 		} else {
-			b.failRun(rec, j, JobLost, b.reasonFor(WhyWorkerLost, j, ""), false, -1)
+			b.failRun(rec, j, JobLost, b.reasonFor(WhyWorkerLost, j, ""), false, delay)
 		}
 	}
 }

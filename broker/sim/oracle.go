@@ -137,6 +137,13 @@ func (p *oraclePeer) serves(typ string) bool {
 		(p.allow == "" || strings.Contains(p.allow, typ))
 }
 
+// joinedAs reports whether p joined with the same types as x.
+func (p *oraclePeer) joinedAs(x *oraclePeer) bool {
+	sorted := func(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
+	return p.joined && p.typ == x.typ && p.allow == x.allow &&
+		slices.Equal(sorted(p.types), sorted(x.types)) && slices.Equal(sorted(p.except), sorted(x.except))
+}
+
 // names returns the types that the worker named in its join and serves. It leaves out types that
 // only a pattern matches.
 func (p *oraclePeer) names() (names []string) {

@@ -230,16 +230,21 @@ func (o *oracle) gone(c *command) {
 	}
 }
 
-// workerGone gives a lost worker's jobs to others, while their retries last. If the worker was
+// workerGone gives a lost worker's jobs to others, while their retries last, after a pause if an idle
+// worker may be a connection of the same process. If the worker was
 // closed because of a frame that it sent while exactly one job was out on it, that job fails.
 func (o *oracle) workerGone(w *oraclePeer, reason string) {
 	guilty, code := reason != "" && len(w.out) == 1, broker.JobLost
 	if guilty {
 		code = broker.JobFailed
 	}
+	delay := int64(-1)
+	if slices.ContainsFunc(o.peers, func(p *oraclePeer) bool { return p.position != 0 && p.joinedAs(w) }) {
+		delay = int64(broker.LossPause)
+	}
 	for len(w.out) > 0 {
 		if j := o.endRun(w, 0); j != nil {
-			o.failRun(j, code, "", guilty, -1)
+			o.failRun(j, code, "", guilty, delay)
 		}
 	}
 }

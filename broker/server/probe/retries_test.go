@@ -125,7 +125,7 @@ func TestBackoffDelaysRetries(t *testing.T) {
 		w.wantJob(id)
 		begin := time.Now()
 		w.close()
-		successor.wantJob(id) // at once, because the loss of a worker causes no backoff
+		successor.wantJob(id) // soon, because the loss of a worker causes no backoff
 		checkSoonAfter(t, begin, 0, "retried")
 	})
 	t.Run("of a timeout", func(t *testing.T) {
