@@ -24,8 +24,9 @@ const (
 // Connector opens connections with the same settings whatever the server's defaults are: several
 // statements can be sent in one round trip, texts are utf8mb4, a SELECT returns all rows, transactions
 // are READ COMMITTED, a statement outside a transaction is committed at once, also after the COMMIT of a
-// transaction, a row that already has the wanted values counts as affected, and locks of a client that
-// has been silent for serverTimeout are freed.
+// transaction, a row that already has the wanted values counts as affected, locks of a client that
+// has been silent for serverTimeout are freed, and a read on a node of a cluster sees what was committed
+// on other nodes before.
 type Connector struct {
 	driver.Connector
 	// AllowRepeatableRead lets a connection use REPEATABLE READ if the server replicates
@@ -118,6 +119,11 @@ func (c *Connector) setUp(ctx context.Context, conn driver.Conn) error {
 	}
 	if cluster == "1" {
 		c.isCluster.Store(true)
+		// A node must first have what other nodes committed before: a client may have committed a row on
+		// one of them before it pokes the daemon.
+		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION wsrep_sync_wait = 1", nil); err != nil {
+			return err
+		}
 	}
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL "+isolation, nil); err != nil {
 		return err
