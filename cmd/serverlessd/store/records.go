@@ -303,6 +303,9 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 				affected, err = t.retryAll(list, want.State)
 				return err
 			})
+			if err != nil {
+				return 0, true, err
+			}
 		}
 		if want.After == "" {
 			return affected, false, err

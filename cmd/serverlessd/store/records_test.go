@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
@@ -128,6 +130,27 @@ func TestJobsOfAClient(t *testing.T) {
 		checkEqual(t, "waiting", list(Query{State: job.Waiting}), "4310")
 		some, err := s.Counts(t.Context(), "a")
 		checkEqual(t, "counts of a client", []any{len(some), err}, []any{2, nil})
+	})
+}
+
+// TestUncommittedRetryAll: a bulk retry that fails before its commit has retried no job, and says so.
+func TestUncommittedRetryAll(t *testing.T) {
+	defer func() { failpoint.Hook = nil }()
+	eachStore(t, func(t *testing.T, s Store) {
+		ingest(t, s, entry("a-x", "1"))
+		for _, j := range take(t, s, testSysid, "a-x", 9, testTTL) {
+			end(t, s, testSysid, RunEnd{Run: j.Run, Action: EndArchive, Code: job.CodeFailed, Status: 400})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		failpoint.Hook = func(point string) {
+			if point == "retry all: before commit" {
+				cancel()
+			}
+		}
+		n, _, err := s.RetryAll(ctx, Query{Client: "a", State: job.Failed, Limit: 9})
+		failpoint.Hook = nil
+		checkEqual(t, "retried, and whether it failed", []any{n, err != nil}, []any{0, true})
+		checkEqual(t, "failed jobs", counts(t, s, "a-x").Failed, int64(1))
 	})
 }
 
