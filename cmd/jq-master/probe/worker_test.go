@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,31 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestGoneClientWaitsNoLonger: the master notices that a client has gone while its request waits, even if the
+// request has a body that it need not have.
+func TestGoneClientWaitsNoLonger(t *testing.T) {
+	d := start(t, quickFlags...)
+	d.waitUntilReady(t)
+	w := d.puller(t, 1, []string{uniqueName()})
+	for _, request := range []string{"POST /worker/jobs?wait=60", "GET /job/" + d.job(t, uniqueName()) + "/polling?timeout=60"} {
+		conn, err := net.Dial("tcp", d.Field("addr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nworker-id: %s\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", request, w.id)
+		for _, want := range []float64{1, 0} {
+			waitUntil(t, fmt.Sprintf("%v requests wait after %s", want, request), func() error {
+				if r := d.expect(t, 200, "GET", "/v1/stats", nil); r.json["waiters"] != want {
+					return fmt.Errorf("%v", r.json["waiters"])
+				}
+				return nil
+			})
+			_ = conn.Close()
+		}
+	}
 }
 
 // TestLostWorker: a worker that sends no sign of life is lost, and its job runs again.

@@ -266,7 +266,7 @@ func pollJob(x *exchange) (int, error) {
 
 // waitParam returns the query parameter that says how long the reply may take, or def if it is absent.
 func (x *exchange) waitParam(name string, def time.Duration) time.Duration {
-	if x.fault == nil {
+	if x.skipBody(); x.fault == nil {
 		door.AllowLongAnswer(x.w)
 	}
 	text := x.query.Get(name)

@@ -539,6 +539,17 @@ func (x *exchange) readBody() *job.Fault {
 	}
 }
 
+// skipBody reads the body of a request that needs none. The HTTP server notices that a client has
+// gone only after that, and a pull must not take jobs for a worker that has gone.
+func (x *exchange) skipBody() {
+	if x.fault == nil {
+		x.fault = x.readBody()
+	}
+	if x.body.Len() > 0 { // the request may wait for long
+		x.body = bytes.Buffer{}
+	}
+}
+
 // refuseTooLarge replies at once, and then reads more of the body, because a client that is still sending
 // would otherwise not see the reply.
 func (x *exchange) refuseTooLarge(bytes string) *job.Fault {
