@@ -115,6 +115,7 @@ func TestGoneClientWaitsNoLonger(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nworker-id: %s\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", request, w.id)
+		began := time.Now()
 		for _, want := range []float64{1, 0} {
 			waitUntil(t, fmt.Sprintf("%v requests wait after %s", want, request), func() error {
 				if r := d.expect(t, 200, "GET", "/v1/stats", nil); r.json["waiters"] != want {
@@ -123,6 +124,9 @@ func TestGoneClientWaitsNoLonger(t *testing.T) {
 				return nil
 			})
 			_ = conn.Close()
+		}
+		if took := time.Since(began); took > 30*time.Second { // after 60 s the request would have ended anyway
+			t.Errorf("%s ended after %v", request, took)
 		}
 	}
 }
