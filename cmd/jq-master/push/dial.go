@@ -60,6 +60,18 @@ type conn struct {
 	in             bufio.Reader
 	reused         bool
 	responseWanted bool // a request was sent, and its answer has not begun
+	broken         bool // a request could not be written whole, so that there can be no further one
+}
+
+// Write implements net.Conn. It returns no error, because a worker may answer that it is busy before
+// it has read the whole request, and read no more. Its answer is then read; if there is none, reading fails.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.broken {
+		return len(b), nil
+	}
+	_, err := c.Conn.Write(b)
+	c.broken = err != nil
+	return len(b), nil
 }
 
 // SetWriteDeadline implements net.Conn. It is called before each request.
@@ -100,9 +112,10 @@ func (c *conn) skipHead() error {
 	}
 }
 
-// closed reports whether the peer has closed the connection or sent unexpected bytes.
+// closed reports whether the connection cannot be used again: the peer has closed it, has sent
+// unexpected bytes, or has not read the last request.
 func (c *conn) closed() bool {
-	if c.in.Buffered() > 0 {
+	if c.broken || c.in.Buffered() > 0 {
 		return true
 	}
 	var one [1]byte

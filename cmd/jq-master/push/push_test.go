@@ -135,6 +135,7 @@ func TestSilentWorkerHasTakenJob(t *testing.T) {
 		if err != nil {
 			return
 		}
+		t.Cleanup(func() { _ = nc.Close() }) // otherwise the garbage collector may close it
 		r, err := http.ReadRequest(bufio.NewReader(nc))
 		if err == nil {
 			jobIDs <- r.URL.Path
@@ -150,6 +151,34 @@ func TestSilentWorkerHasTakenJob(t *testing.T) {
 	}
 	if a := pushJob(t, New(nil), &job.Worker{URL: "https://" + startSilentServer(t)}, handout(t)); a.Kind != master.AnswerUnreachable {
 		t.Errorf("no TLS: %+v", a)
+	}
+}
+
+// TestAnswerBeforeRequestIsRead: a worker that answers without reading the job is understood, even if it has
+// closed the connection before all of the job was written.
+func TestAnswerBeforeRequestIsRead(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(nc, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n")
+			_ = nc.Close()
+		}
+	}()
+	c, h := New(nil), handout(t)
+	h.Argument = make([]byte, 8<<20)
+	for range 10 {
+		if a := pushJob(t, c, &job.Worker{URL: "http://" + ln.Addr().String()}, h); a.Kind != master.AnswerBusy {
+			t.Fatalf("%+v", a)
+		}
 	}
 }
 
