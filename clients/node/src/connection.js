@@ -148,7 +148,11 @@ export class Connection {
   /** Drops the connection when nothing has arrived for this many milliseconds. */
   watchSilence(ms) {
     const silent = new NotConnectedError(`nothing came for ${ms} ms`);
-    this.silenceTimer = setTimeout(() => this.close(silent), ms);
+    this.silenceTimer = setTimeout(() => {
+      // While the event loop was blocked, nothing was read: first it reads what has arrived.
+      const { bytesRead } = this.socket;
+      setImmediate(() => this.socket.bytesRead === bytesRead && this.close(silent));
+    }, ms);
   }
 
   /** Called with a job, a result, or progress. */

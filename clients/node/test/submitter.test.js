@@ -17,8 +17,9 @@ const frame = (/** @type {object} */ message) => {
  * Starts a broker and a submitter with a window of one job.
  * @param {import("node:test").TestContext} t
  * @param {(message: any, write: (...frames: Buffer[]) => void) => void} onSubmit
+ * @param {object} [options]
  */
-async function begin(t, onSubmit) {
+async function begin(t, onSubmit, options) {
   const server = createServer((socket) => {
     let buffer = Buffer.alloc(0);
     socket.on("error", () => {});
@@ -37,7 +38,7 @@ async function begin(t, onSubmit) {
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
-  const jobs = new Submitter({ addrs: [`127.0.0.1:${port}`], window: 1, backoff: [1, 10], notify: () => {} });
+  const jobs = new Submitter({ addrs: [`127.0.0.1:${port}`], window: 1, backoff: [1, 10], notify: () => {}, ...options });
   t.after(async () => {
     await jobs.close();
     server.close();
@@ -98,4 +99,12 @@ test("an ok or error of the wrong kind ends the connection", async (t) => {
   for (; at < wrong.length; at++) {
     await assert.rejects(jobs.do("t", 1), (/** @type {any} */ e) => e instanceof LostError && e.message.includes(wrong[at][1]));
   }
+});
+
+test("what arrived while the event loop was blocked shows that the broker is alive", async (t) => {
+  const jobs = await begin(t, (message, write) => {
+    write(...answer(message));
+    for (const end = performance.now() + 500; performance.now() < end; );
+  }, { heartbeat: 100 });
+  assert.equal(await jobs.do("t", "answered"), "answered");
 });
