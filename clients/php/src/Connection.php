@@ -36,7 +36,8 @@ final class Connection
     private string $outBuffer = '';
     private int $maxFrameIn;
     private float $heardAt;
-    private bool $pinged = false;
+    /** When a ping was sent, if nothing has come since. */
+    private ?float $pingedAt = null;
     /** Whether this side of the connection is shut down once the waiting bytes are sent. */
     private bool $outputEnds = false;
     /** @var \SplQueue<string> payloads that have not been handled */
@@ -206,23 +207,30 @@ final class Connection
         return array_values(array_filter($others, static fn ($other): bool => in_array($other, $read, true)));
     }
 
-    /** Sends a ping if one is due, and gives up after three silent intervals; returns the seconds until the next call. */
+    /** Sends a ping if one is due, and gives up if nothing comes for two intervals after it; returns the seconds until the next call. */
     private function beat(): float
     {
         $pace = $this->settings->heartbeat;
         if ($pace === 0.0) {
             return INF;
         }
-        $silent = self::now() - $this->heardAt;
-        if ($silent > 3 * $pace) {
-            $this->close(new NotConnectedException(sprintf('nothing came for %.1f s', $silent)));
-        } elseif ($silent >= $pace && !$this->pinged) {
-            $this->pinged = true;
+        $left = $this->pingedAt === null ? $this->heardAt + $pace - self::now() : $this->pingedAt + 2 * $pace - self::now();
+        if ($left > 0) {
+            return $left + 0.001;
+        }
+        if ($this->pingedAt === null) {
+            $this->pingedAt = self::now();
             $this->ask(self::$ping ??= Wire::encode(['action' => 'ping']), static function (): void {
             });
+
+            return 2 * $pace;
+        }
+        $this->read(); // what arrived while the program did something else
+        if ($this->pingedAt !== null) {
+            $this->close(new NotConnectedException(sprintf('nothing came for %.1f s', self::now() - $this->heardAt)));
         }
 
-        return $silent >= $pace ? 3 * $pace - $silent + 0.001 : $pace - $silent + 0.001;
+        return 0.0;
     }
 
     private static ?string $ping = null;
@@ -276,7 +284,7 @@ final class Connection
             }
             $this->inBuffer .= $chunk;
             $this->heardAt = self::now();
-            $this->pinged = false;
+            $this->pingedAt = null;
         } while (strlen($this->inBuffer) < 1 << 20);
 
         return true;

@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Gloom\Tests;
 
 use Gloom\Exception\{ClosedException, LostException};
+use Gloom\Settings;
 use Gloom\Submitter;
 use Gloom\Wire;
 use PHPUnit\Framework\TestCase;
@@ -112,6 +113,28 @@ final class SubmitterTest extends TestCase
         pcntl_waitpid($child, $status);
         $jobs->ping();
         self::assertFalse($job->done());
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
+    public function testTimeOutsideTheClientIsNotSilenceOfTheBroker(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            while (true) {
+                $frame = self::take($stream);
+                $ok = ['ok' => true, 'id' => $frame['id'] ?? null];
+                $answers = $frame['action'] === 'submit' ? [$ok, ['id' => $frame['id'], 'body' => 5]] : [$ok];
+                fwrite($stream, implode(array_map(Wire::encode(...), $answers)));
+            }
+        });
+        $jobs = new Submitter(new Settings($this->addr, heartbeat: 0.1));
+        for ($n = 0; $n < 2; $n++) {
+            $job = $jobs->submit('echo');
+            usleep(500_000); // the program does something else
+            self::assertSame(5, $job->result(10.0));
+            usleep(500_000);
+        }
         posix_kill($broker, SIGKILL);
         pcntl_waitpid($broker, $status);
     }
