@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// stayConnected keeps a submitter connected until it is closed: to one broker while it accepts
-// jobs, then to the next one that does.
+// stayConnected keeps a submitter connected to a broker that accepts jobs, until it is closed.
 func (s *Submitter) stayConnected() {
-	defer s.endKept()
+	defer s.endKept(ErrClosed)
 	waitRetry := s.conf.newRetry()
 	var sess *session // nil if there is none; while another broker is looked for, it may be one that drains
 	for {
@@ -50,8 +49,7 @@ func (s *Submitter) stayConnected() {
 // tryAll tries each address except one once, in turn. The first broker that accepts the
 // connection gets new jobs.
 func (s *Submitter) tryAll(exceptAddr string) (*session, error) {
-	var errs error
-	refused := true
+	refused, errs := true, error(nil)
 	for range s.conf.addrs {
 		addr := s.conf.addrs[s.nextAddr]
 		s.nextAddr = (s.nextAddr + 1) % len(s.conf.addrs)
@@ -76,9 +74,12 @@ func (s *Submitter) tryAll(exceptAddr string) (*session, error) {
 		return nil, fmt.Errorf("gloom: no broker except %s, which is draining", exceptAddr)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.lastErr, s.allRefused = errs, refused && s.current == nil
 	s.mu.wakeAll()
+	s.mu.Unlock()
+	if refused {
+		s.endKept(all)
+	}
 	return nil, errs
 }
 
@@ -116,13 +117,13 @@ func (s *Submitter) adopt(sess *session) {
 }
 
 // endKept ends the kept jobs that no connection will resume.
-func (s *Submitter) endKept() {
+func (s *Submitter) endKept(cause error) {
 	s.mu.Lock()
 	kept := s.keptJobs
 	s.keptJobs = nil
 	s.mu.Unlock()
 	for _, p := range kept {
-		p.kept.lastLoss.Cause = ErrClosed
+		p.kept.lastLoss.Cause = cause
 		p.notify()
 	}
 }

@@ -60,8 +60,8 @@ type Job struct {
 	// most a day. When the connection is lost, the submitter reconnects to the same broker and
 	// resumes the job. The job still ends with a *LostError if the broker no longer knows it (it was
 	// restarted, or sent the outcome into the lost connection), or if only another address can
-	// be reached. If another connection attaches to the job, it ends with a *JobError of
-	// ErrTakenOver.
+	// be reached, or the token is refused. If another connection attaches to the job, it ends with
+	// a *JobError of ErrTakenOver.
 	Keep time.Duration
 	// With Keep, AtLeastOnce submits the job again if the broker no longer knows it, although
 	// it may have run.

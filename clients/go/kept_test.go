@@ -182,6 +182,35 @@ func TestRefusedKeptJobEnds(t *testing.T) {
 	}
 }
 
+// A job does not wait for a broker that refuses the token.
+func TestKeptJobEndsWithRefusedToken(t *testing.T) {
+	f := newFakeBroker(t)
+	s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token("x"), quickBackoff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	submitted := make(chan *gloom.Pending, 1)
+	go func() { submitted <- submit(t, s, keptJob("a")) }()
+	broker := f.accept()
+	broker.read()
+	broker.send(`{"ok":true}`)
+	broker.read()
+	broker.send(okReply("a"))
+	p := <-submitted
+	if err := p.Ack(waitContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	broker.close()
+	broker = f.accept()
+	broker.read()
+	broker.send(`{"error":"unauthorized","reason":"unknown token"}`)
+	broker.close()
+	if got := endName(resultError(t, p)); got != "lost, acked, unauthorized" {
+		t.Error(got)
+	}
+}
+
 // Two clients that attach to one job in turn would fight forever.
 func TestTakenOverJobEnds(t *testing.T) {
 	f := newFakeBroker(t)
