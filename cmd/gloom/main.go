@@ -73,6 +73,8 @@ func newRoot() *cobra.Command {
 		},
 	}
 	cli.SetTopics(root, cli.Topic{Name: "flags", Short: "Flags that all commands take", Text: connectionHelp})
+	cli.SetWordHint(root, "start", "gloomd starts a broker")
+	cli.SetWordHint(root, "stop", "gloom drain stops the broker gracefully")
 	root.SetVersionTemplate("gloom {{.Version}}\n")
 	t.conn.bind(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContext) // it fails only for an unknown flag

@@ -30,6 +30,8 @@ func newCommand(opt *settings.Options, host int64, run func() error) *cobra.Comm
 		Long:    longHelp,
 		Version: opt.Version,
 	}
+	cli.SetWordHint(cmd, "start", "gloomd without arguments starts a broker")
+	cli.SetWordHint(cmd, "stop", "gloom drain, SIGTERM or Ctrl-C stops the broker gracefully")
 	f := cmd.Flags()
 	bindFlags(f, opt)
 	setDefaultTexts(f)

@@ -31,6 +31,8 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	})
 	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
 		plainUsages(root)
+	} else if err := checkHelped(root, args); err != nil {
+		return Report(stderr, root.Name(), err)
 	}
 	root.SetArgs(args)
 	err := Run(root)
@@ -39,6 +41,17 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 		err = Usagef("%w", err).SetHint("%s --help shows the usage", root.Name())
 	}
 	return Report(stderr, root.Name(), err)
+}
+
+// checkHelped returns an error if --help is asked of a command that does not exist; cobra would print the
+// help of the command above it.
+func checkHelped(root *cobra.Command, args []string) error {
+	found, rest, err := root.Find(args)
+	asks := slices.Contains(rest, "--help") || slices.Contains(rest, "-h")
+	if err != nil || !asks || !found.HasAvailableSubCommands() || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], "__") {
+		return nil
+	}
+	return unknownCommand(found, rest[0])
 }
 
 // plainUsages removes the marks around the names of flags' values, which completions would show.
@@ -175,12 +188,33 @@ func completeTopic(commands cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// unknownCommand suggests a command, a command with name as its argument, or one of the other names.
+// hintAnnotation and a word are the key of a command's annotation with the hint for those who give the
+// word as a command or an argument, which it is not.
+const hintAnnotation = "hint "
+
+// SetWordHint sets the hint for those who give a command a word that it does not know.
+func SetWordHint(c *cobra.Command, word, hint string) {
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[hintAnnotation+word] = hint
+}
+
+// unknownCommand suggests a command, one below another command, a command with name as its argument,
+// or one of the other names.
 func unknownCommand(in *cobra.Command, name string, names ...string) error {
 	f := Usagef("unknown command %q", strings.TrimPrefix(in.CommandPath()+" "+name, in.Root().Name()+" "))
+	if hint := in.Annotations[hintAnnotation+name]; hint != "" {
+		return f.SetHint("%s", hint)
+	}
 	for _, c := range in.Commands() {
 		if slices.Contains(c.ValidArgs, name) {
 			return f.SetHint("did you mean %s %s?", c.CommandPath(), name)
+		}
+		for _, below := range c.Commands() {
+			if below.Name() == name {
+				return f.SetHint("did you mean %s?", below.CommandPath())
+			}
 		}
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
@@ -203,8 +237,12 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 	case cmd.HasAvailableSubCommands():
 		return unknownCommand(cmd, args[0])
 	default:
-		f = Usagef("unexpected argument %q", args[len(args)-1])
-		if hint := addressHint(cmd); hint != "" && strings.ContainsAny(args[len(args)-1], "0123456789") {
+		last := args[len(args)-1]
+		f = Usagef("unexpected argument %q", last)
+		if hint := cmd.Annotations[hintAnnotation+last]; hint != "" {
+			return f.SetHint("%s", hint)
+		}
+		if hint := addressHint(cmd); hint != "" && strings.ContainsAny(last, "0123456789") {
 			return f.SetHint("%s", hint)
 		}
 	}

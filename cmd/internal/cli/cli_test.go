@@ -36,6 +36,7 @@ func testProgram(out *bytes.Buffer) *cobra.Command {
 	group := &cobra.Command{Use: "dead", Short: "Look at the dead"}
 	group.AddCommand(&cobra.Command{Use: "list", Short: "List", ValidArgs: []string{"types", "workers"}, RunE: func(*cobra.Command, []string) error { return nil }})
 	root.AddCommand(run, group)
+	SetWordHint(root, "begin", "it has begun")
 	return root
 }
 
@@ -61,6 +62,13 @@ func TestExitStatusOfEachFailure(t *testing.T) {
 		{"rnu", 2, "prog: unknown command \"rnu\"\nhint: did you mean run?\n"},
 		{"dead lits", 2, "prog: unknown command \"dead lits\"\nhint: did you mean list?\n"},
 		{"dead workers", 2, "prog: unknown command \"dead workers\"\nhint: did you mean prog dead list workers?\n"},
+		{"list", 2, "prog: unknown command \"list\"\nhint: did you mean prog dead list?\n"},
+		{"begin", 2, "prog: unknown command \"begin\"\nhint: it has begun\n"},
+		{"run begin", 2, "prog: unexpected argument \"begin\"\nhint: prog run [flags]\n"},
+		{"nosuch --help", 2, "prog: unknown command \"nosuch\"\nhint: prog --help lists all commands\n"},
+		{"dead nosuch -h", 2, "prog: unknown command \"dead nosuch\"\nhint: prog dead --help lists all commands\n"},
+		{"dead --help", 0, ""},
+		{"run extra --help", 0, ""},
 		{"help nosuch", 2, "prog: unknown command \"nosuch\"\nhint: prog --help lists all commands\n"},
 		{"help dead nosuch", 2, "prog: unknown command \"dead nosuch\"\nhint: prog dead --help lists all commands\n"},
 		{"help run", 0, ""},
