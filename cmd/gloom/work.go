@@ -540,7 +540,7 @@ func (t *workReporter) reportFailure(job *gloom.Job, ending string, err error, e
 		}
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	t.note("job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), ending, elapsed, cli.Clean(plainText(errors.New(first))), suffix)
+	t.note("run of job %s of type %s %s after %v: %s%s", cli.QuoteName(job.ID), cli.QuoteName(job.Type), ending, elapsed, cli.Clean(plainText(errors.New(first))), suffix)
 }
 
 func (t *workReporter) onNotice(n gloom.Notice) {
