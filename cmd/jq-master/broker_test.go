@@ -492,6 +492,27 @@ func TestPartialToken(t *testing.T) {
 	d.waitUntilReady()
 }
 
+// TestBrokerIsFull: while a shared broker refuses jobs because of a limit of its own, the findings name
+// the limit, and no longer than that.
+func TestBrokerIsFull(t *testing.T) {
+	t.Parallel()
+	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxJobs = 1 })
+	c := start(t, brokerFlags(b)...).client(t, jsonType)
+	first := c.enqueue(`{"name":"report","argument":{}}`)
+	second := c.enqueue(`{"name":"report","argument":{}}`)
+	refused := func() bool {
+		return strings.Contains(c.do("GET", "/v1/findings?cause=refused", "").wantStatus(200).text, "the broker refuses jobs: ")
+	}
+	eventually(t, "the findings say that the broker refuses jobs", refused)
+	if text := c.do("GET", "/v1/findings?cause=refused", "").text; !strings.Contains(text, "max-jobs") {
+		t.Errorf("they do not name the limit: %s", text)
+	}
+	for _, id := range []string{first, second} {
+		c.do("DELETE", "/job/"+id, "").wantStatus(204)
+	}
+	eventually(t, "the finding is gone", func() bool { return !refused() })
+}
+
 // TestBrokerLimits: a worker may have more jobs than a broker sends to one connection, and a job
 // whose argument does not fit into a frame of the broker is only for the master's own workers.
 func TestBrokerLimits(t *testing.T) {

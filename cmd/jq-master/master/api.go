@@ -113,6 +113,7 @@ type Stats struct {
 	Results    int // results that are kept
 	Waiters    int
 	StoreError string // why the store is away; "" if it is not
+	Refusal    string // why the broker has refused jobs in the last seconds; "" if it has not
 	Durable    bool
 }
 

@@ -68,6 +68,8 @@ type brokerConn struct {
 	workers          map[job.ID][]*workerConn
 	unreachableErr   error          // why requests do not reach the broker
 	pendingRuleDrops map[string]int // how many queued requests drop the rule of a pattern
+	refusal          string         // why the broker has refused a job, at refusedAt
+	refusedAt        time.Time
 
 	outdated     chan struct{} // closed by outdate, when a new connection would have rights that this one lacks
 	markOutdated func()
@@ -312,6 +314,20 @@ func (c *brokerConn) setDenied(reason error) {
 	c.mu.Unlock()
 }
 
+// latestRefusal returns why the broker has refused a job lately, "" if it has not.
+func (c *brokerConn) latestRefusal() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.refusedAt) >= refusalPeriod {
+		return ""
+	}
+	return c.refusal
+}
+
+// refusalPeriod is how long a refusal counts as recent: longer than refused jobs wait until they are
+// submitted again.
+const refusalPeriod = 10 * time.Second
+
 // health returns nil if all requests reach the broker.
 func (c *brokerConn) health() error {
 	c.mu.Lock()
@@ -372,6 +388,9 @@ func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 			c.broker.WantRights(c.ctx, s.typ, c.markOutdated)
 		}
 		if refused.Code != gloom.ErrIDExists {
+			c.mu.Lock()
+			c.refusal, c.refusedAt = refused.Reason, time.Now()
+			c.mu.Unlock()
 			c.sampledLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
 		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.number) })

@@ -51,6 +51,9 @@ func findFindings(stats *Stats, rules []*ConstraintView, limits *Limits) finding
 	if stats.StoreError != "" {
 		master(api.Severe, "store_away", "its store is away: "+stats.StoreError, "Nothing is enqueued or handed out until it is back; reports of workers wait for a while.")
 	}
+	if stats.Refusal != "" {
+		master(api.Severe, "refused", "the broker refuses jobs: "+stats.Refusal, "They wait, and the master submits them again and again. The findings of the broker say what keeps it from taking them.")
+	}
 	name := func(severity string, n *NameStats, cause, text, advice string) {
 		conditions.Add(severity, "name", n.Name, cause, text, advice)
 	}

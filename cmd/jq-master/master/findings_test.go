@@ -30,6 +30,7 @@ func TestEachProblemIsFound(t *testing.T) {
 		"failing lately":   {s: &Stats{Ended: 5, Failed: 3}, want: "warning master failing 3 of 5 jobs"},
 		"few failed":       {s: &Stats{Ended: 5, Failed: 2}},
 		"away":             {s: &Stats{StoreError: "refused"}, want: "severe master store_away its store is away: refused"},
+		"refused":          {s: &Stats{Refusal: "the broker holds 10 jobs (max-jobs)"}, want: "severe master refused the broker refuses jobs: the broker holds 10 jobs (max-jobs) They wait"},
 		"held":             {s: &Stats{}, rules: rule(ConstraintView{Constraint: job.Constraint{Concurrency: 2}, Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs Change the constraint"},
 		"held for good":    {s: &Stats{}, rules: rule(ConstraintView{Blocked: 3, Matching: 7}), want: "warning r held holds back 3 of its 7 jobs It lets no job run."},
 		"paused":           {s: &Stats{Workers: 3, Paused: 1}, want: "warning master paused 1 of its 3 workers"},

@@ -306,6 +306,9 @@ func (m *Master) Stats(names int) (*Stats, error) {
 		if mc.awayErr != nil {
 			stats.StoreError = mc.awayErr.Error()
 		}
+		if m.broker != nil {
+			stats.Refusal = m.broker.latestRefusal()
+		}
 		for _, w := range mc.workers {
 			stats.Slots += w.MaxJobs
 			if mc.now < w.pausedUntil {
