@@ -173,7 +173,7 @@ func TestLostSubmitterOfManyTypesIsSweptFast(t *testing.T) {
 	if got := len(b.typesByName); got > 10 {
 		t.Errorf("%d types are remembered, at most 10", got)
 	}
-	if l := b.Forgotten(); l.Discarded+10 < uint64(n) || b.totals.Discarded != uint64(n) {
+	if l := b.ForgottenTotals(); l.Discarded+10 < uint64(n) || b.totals.Discarded != uint64(n) {
 		t.Errorf("%d discarded in forgotten types, %d in all, want about %d", l.Discarded, b.totals.Discarded, n)
 	}
 }

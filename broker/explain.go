@@ -97,7 +97,7 @@ func (b *Broker) jobInfo(rec uint32, j *job) JobInfo {
 		info.Releases = int(t.releases)
 		info.KeepTime = time.Duration(t.keepTime)
 		if t.pos >= 0 {
-			info.DueIn = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
+			info.DueIn = time.Duration(max(0, int64(b.timers.At(int(t.pos)).Major)-b.now))
 		}
 		if t.deadline != 0 && j.state != stateEnded {
 			info.ExpiresIn = time.Duration(max(1, t.deadline-b.now))

@@ -289,7 +289,7 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	switch {
 	case at == 0:
 		b.stopTimer(&g.timerPos)
-	case g.timerPos < 0 || int64(b.timers.At(int(g.timerPos)).A) != at:
+	case g.timerPos < 0 || int64(b.timers.At(int(g.timerPos)).Major) != at:
 		b.startTimer(g.timerPos, g.number|groupTimer, at)
 	}
 }

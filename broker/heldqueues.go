@@ -133,7 +133,7 @@ func (b *Broker) setOpenGroupPos(number uint32, pos int32) { b.groups.At(number)
 // tenant's line.
 func (b *Broker) unparkTenant(hq *heldQueues) {
 	q := b.queues.At(hq.queues.Top().Ref)
-	if hq.queues.Top().B != q.tenant.lastTurn { // the tenant has been served since the queue was put here
+	if hq.queues.Top().Minor != q.tenant.lastTurn { // the tenant has been served since the queue was put here
 		b.rank(q)
 		return
 	}

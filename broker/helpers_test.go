@@ -52,5 +52,5 @@ func (b *Broker) Groups(limit int) []GroupInfo {
 	return l.Infos(nil)
 }
 
-// Forgotten returns the counts of types that have been forgotten.
-func (b *Broker) Forgotten() Ledger { return b.forgottenTotals }
+// ForgottenTotals returns the counts of types that have been forgotten.
+func (b *Broker) ForgottenTotals() Ledger { return b.forgottenTotals }

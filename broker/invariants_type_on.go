@@ -75,7 +75,7 @@ func (c *census) checkPools() {
 			if !pair.inPool {
 				waiting++
 				mustHold(jt.idlePairs.At(int(pair.pos)).Ref == rec, "a pair is out of place")
-				mustHold(p.idleWorkers.Len() == 0 || jt.idlePairs.At(int(pair.pos)).A <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", jt.name)
+				mustHold(p.idleWorkers.Len() == 0 || jt.idlePairs.At(int(pair.pos)).Major <= p.idleWorkers.First().idleNumber, "a pool has been idle for longer than type %q knows", jt.name)
 			} else {
 				mustHold(p.readyPairs.At(int(pair.pos)).Ref == rec, "a pair is out of place")
 				mustHold(p.idleWorkers.Len() == 0 || p.isMarked, "type %q is ready for an idle pool", jt.name)
@@ -148,7 +148,7 @@ func (c *census) bestKey(jt *jobType) (best container.Entry, known bool) {
 				continue
 			}
 			turns[t] = key
-			lineKey = container.Entry{A: key.A, B: t.lastTurn}
+			lineKey = container.Entry{Major: key.Major, Minor: t.lastTurn}
 		}
 		if !known || !place.Before(&lineKey) {
 			best, place, known = key, lineKey, true
@@ -223,7 +223,7 @@ func (c *census) checkQueues() {
 		mustHold((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.heldIn != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
 		if q.readyJobs > 0 {
 			key, y := b.bestKey(q), q.heap().At(int(q.pos))
-			mustHold(y.Ref == q.number && (key.Ties(y) || q.isParkedByTurn() && y.A == key.A && y.B <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
+			mustHold(y.Ref == q.number && (key.Ties(y) || q.isParkedByTurn() && y.Major == key.Major && y.Minor <= q.tenant.lastTurn), "the place of a queue is not that of its best job")
 			mustHold(!q.isParkedByTurn() || q.heldIn.byBestJob.At(int(q.bestJobPos)).Ties(&key), "a queue waits for its turn with a job other than its best")
 		}
 		c.checkQueue(q)
@@ -245,7 +245,7 @@ func (c *census) checkQueues() {
 		mustHold(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queueCount == x.holdings && t.jobCount == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queueCount, t.jobCount, x)
 		if t.pos >= 0 {
 			y := t.jobType.line.At(int(t.pos))
-			mustHold(y.Ref == t.number|refTenant && y.A == t.line.Top().A && y.B == t.lastTurn, "a tenant of type %q is not at its place", t.jobType.name)
+			mustHold(y.Ref == t.number|refTenant && y.Major == t.line.Top().Major && y.Minor == t.lastTurn, "a tenant of type %q is not at its place", t.jobType.name)
 		}
 	}
 	users := map[*heldQueues]int{}

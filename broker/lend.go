@@ -214,9 +214,9 @@ func (b *Broker) Demand(typ []byte) (demand Demand) {
 		demand.Jobs = min(demand.Jobs, max(0, c-jt.runningHere()))
 	}
 	top := jt.line.Top()
-	demand.Priority, demand.Since = int64(^top.A^1<<63), b.now
+	demand.Priority, demand.Since = int64(^top.Major^1<<63), b.now
 	if top.Ref&refTenant == 0 {
-		demand.Since = int64(top.B ^ 1<<63)
+		demand.Since = int64(top.Minor ^ 1<<63)
 	}
 	return demand
 }

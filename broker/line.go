@@ -72,7 +72,7 @@ func (b *Broker) rank(q *queue) {
 	moved := false
 	if q.isParkedByTurn() {
 		moved = q.heldIn.byBestJob.Put(q.bestJobPos, key)
-		key.B, key.C = q.tenant.lastTurn, 0
+		key.Minor, key.Serial = q.tenant.lastTurn, 0
 	}
 	if q.heap().Put(q.pos, key) || moved {
 		b.rankParent(q)

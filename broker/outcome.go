@@ -130,7 +130,7 @@ func (b *Broker) outcomeTimeLeft(j *job) int64 {
 	if j.timing == 0 || b.timing(j).pos < 0 {
 		return 0
 	}
-	return max(int64(b.timers.At(int(b.timing(j).pos)).A)-b.now, 0)
+	return max(int64(b.timers.At(int(b.timing(j).pos)).Major)-b.now, 0)
 }
 
 // Outcomes returns how many outcomes are kept, and their bytes.

@@ -317,8 +317,8 @@ func (b *Broker) longestIdle(jt *jobType, key container.Entry) *worker {
 			}
 			key.Ref = top.Ref
 			p.readyPairs.Push(key)
-		case first.idleNumber != top.A:
-			jt.idlePairs.Fix(0, container.Entry{A: first.idleNumber, Ref: top.Ref})
+		case first.idleNumber != top.Major:
+			jt.idlePairs.Fix(0, container.Entry{Major: first.idleNumber, Ref: top.Ref})
 		case w == nil || first.idleNumber < w.idleNumber:
 			return first
 		default:
@@ -342,7 +342,7 @@ func (b *Broker) bestReadyQueue(p *pool) (*queue, container.Entry) {
 		if q == nil {
 			p.readyPairs.Remove(0)
 			pair.inPool = false
-			jt.idlePairs.Push(container.Entry{A: p.idleWorkers.First().idleNumber, Ref: top.Ref})
+			jt.idlePairs.Push(container.Entry{Major: p.idleWorkers.First().idleNumber, Ref: top.Ref})
 			continue
 		}
 		key := b.bestKey(q)

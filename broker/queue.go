@@ -113,7 +113,7 @@ func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
 // orderKey returns the key that orders ready jobs: priority, age, arrival.
 func (j *job) orderKey(rec uint32, prio int64) container.Entry {
-	return container.Entry{A: prioKey(prio), B: timeKey(j.submittedAt), Ref: rec, C: j.arrival}
+	return container.Entry{Major: prioKey(prio), Minor: timeKey(j.submittedAt), Ref: rec, Serial: j.arrival}
 }
 
 // findLane returns the index of the lane with this priority, or where that lane belongs.
@@ -165,7 +165,7 @@ func (b *Broker) addReady(q *queue, rec uint32, j *job) {
 	}
 	j.state = stateSpilled
 	q.spill.byOrder.Push(j.orderKey(rec, prio))
-	q.spill.byAge.Push(container.Entry{A: timeKey(j.submittedAt), Ref: rec})
+	q.spill.byAge.Push(container.Entry{Major: timeKey(j.submittedAt), Ref: rec})
 }
 
 // queueBytes returns the size of all holdings and queues, without their heaps.

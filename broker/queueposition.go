@@ -41,7 +41,7 @@ func (b *Broker) QueuePosition(id []byte, place *QueuePosition) (more bool) {
 		if q != nil && q.jobType == ownQueue.jobType && q.readyJobs > 0 && b.comesBefore(q, &key, ownQueue, ownShutGroup, place) {
 			limit := key
 			if q.tenant != ownQueue.tenant {
-				limit = container.Entry{A: key.A}
+				limit = container.Entry{Major: key.Major}
 			}
 			before := place.Ahead
 			complete := b.countAhead(q, &limit, j, place)
@@ -62,13 +62,13 @@ func (b *Broker) QueuePosition(id []byte, place *QueuePosition) (more bool) {
 // ownShutGroup is the group that holds ownQueue back, or nil.
 func (b *Broker) comesBefore(q *queue, key *container.Entry, ownQueue *queue, ownShutGroup *group, place *QueuePosition) bool {
 	best := b.bestKey(q)
-	otherTurn := q.tenant != ownQueue.tenant && best.A <= key.A
+	otherTurn := q.tenant != ownQueue.tenant && best.Major <= key.Major
 	if holder := q.shutGroup(); holder != nil && holder != ownShutGroup && (otherTurn || best.Before(key)) {
 		place.isUncertain = true
 		return false
 	}
 	place.isUncertain = place.isUncertain || otherTurn
-	return otherTurn && best.A < key.A || !otherTurn && best.Before(key)
+	return otherTurn && best.Major < key.Major || !otherTurn && best.Before(key)
 }
 
 // shutGroup returns the group that holds back the jobs of a queue, or nil.

@@ -96,7 +96,7 @@ func (b *Broker) rankTenant(t *tenant) {
 		b.markForMatching(jt) // match again, as the next tenant may have an older job
 	}
 	key := *t.line.Top()
-	rankEntry(&jt.line, t.pos, t.line.Len(), container.Entry{A: key.A, B: t.lastTurn, Ref: t.number | refTenant, C: 1})
+	rankEntry(&jt.line, t.pos, t.line.Len(), container.Entry{Major: key.Major, Minor: t.lastTurn, Ref: t.number | refTenant, Serial: 1})
 }
 
 // fairnessChange is the chore that moves queues and jobs to where they belong after types have

@@ -31,7 +31,7 @@ func (b *Broker) setTimerPos(ref uint32, pos int32) {
 // startTimer sets the timer at pos, or a new one if pos is -1.
 func (b *Broker) startTimer(pos int32, ref uint32, at int64) {
 	b.timerNumber++
-	b.timers.Put(pos, container.Entry{A: uint64(at), B: b.timerNumber, Ref: ref})
+	b.timers.Put(pos, container.Entry{Major: uint64(at), Minor: b.timerNumber, Ref: ref})
 }
 
 // stopTimer stops the timer at pos, if there is one.
@@ -57,7 +57,7 @@ const maxTickTimers = 512
 func (b *Broker) NextTick() int64 {
 	at := int64(Never)
 	if b.timers.Len() > 0 {
-		at = int64(b.timers.Top().A)
+		at = int64(b.timers.Top().Major)
 	}
 	if l := b.deadLetters.byAge.First(); l != nil {
 		at = min(at, l.FailedAt+int64(b.cfg.DeadAge))
@@ -76,7 +76,7 @@ func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) 
 // then before timeouts are judged.
 func (b *Broker) TickUntil(due int64) []Effect {
 	b.begin(due)
-	for n := 0; n < maxTickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
+	for n := 0; n < maxTickTimers && b.timers.Len() > 0 && int64(b.timers.Top().Major) <= due; n++ {
 		ref := b.timers.Top().Ref
 		b.timers.Remove(0)
 		b.setTimerPos(ref, -1)

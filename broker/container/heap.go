@@ -2,21 +2,23 @@ package container
 
 import "unsafe"
 
-// Entry is an element of a heap. Elements are ordered by A, then by B, then by C, the smaller
-// first. C is a number that wraps around. Ref identifies the owner of the element.
+// Entry is an element of a heap. Elements are ordered by Major, then by Minor, then by Serial, the
+// smaller first. Serial is a number that wraps around. Ref identifies the owner of the element.
 type Entry struct {
-	A, B uint64
-	Ref  uint32
-	C    uint32
+	Major, Minor uint64
+	Ref          uint32
+	Serial       uint32
 }
 
 // Before reports whether x comes before y.
 func (x *Entry) Before(y *Entry) bool {
-	return x.A < y.A || x.A == y.A && (x.B < y.B || x.B == y.B && int32(x.C-y.C) < 0)
+	return x.Major < y.Major || x.Major == y.Major && (x.Minor < y.Minor || x.Minor == y.Minor && int32(x.Serial-y.Serial) < 0)
 }
 
 // Ties reports whether neither x nor y comes before the other.
-func (x *Entry) Ties(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
+func (x *Entry) Ties(y *Entry) bool {
+	return x.Major == y.Major && x.Minor == y.Minor && x.Serial == y.Serial
+}
 
 const (
 	heapShift = 9
@@ -48,7 +50,7 @@ type Heap struct {
 // Len returns the number of elements.
 func (h *Heap) Len() int { return h.n }
 
-// At returns the element at a position. Its A, B and C must not be changed in place.
+// At returns the element at a position. Only its Ref may be changed in place.
 func (h *Heap) At(i int) *Entry {
 	if i == 0 {
 		return &h.root

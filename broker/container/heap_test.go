@@ -22,7 +22,7 @@ func TestHeapAgainstSort(t *testing.T) {
 		pos := map[uint32]int32{}
 		h := Heap{SetPos: func(ref uint32, p int32) { pos[ref] = p }, Bytes: new(int64)}
 		var want []Entry
-		span := uint64(1 + r.IntN(40)) // few different values of A, so that many elements tie
+		span := uint64(1 + r.IntN(40)) // few different values of Major, so that many elements tie
 		key := func(ref uint32) Entry { return Entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref, 0} }
 		compare := func(x, y Entry) int {
 			if x.Before(&y) {
@@ -80,11 +80,11 @@ func TestHeapAgainstSort(t *testing.T) {
 func TestHeapAtChunkBorder(t *testing.T) {
 	h := Heap{SetPos: func(uint32, int32) {}, Bytes: new(int64)}
 	for i := range uint64(heapChunk) {
-		h.Push(Entry{A: i})
+		h.Push(Entry{Major: i})
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		h.Push(Entry{A: 7})
-		h.Push(Entry{A: 9})
+		h.Push(Entry{Major: 7})
+		h.Push(Entry{Major: 9})
 		h.Remove(0)
 		h.Remove(0)
 	}); n != 0 {

@@ -583,7 +583,7 @@ func (m *Machine) endBorrowing(p *peer) {
 	for _, run := range p.loans {
 		delete(m.borrow.runs, run)
 	}
-	m.stats.LateResults += uint64(len(p.loans)) // their results are discarded
+	m.stats.LateResults += uint64(len(p.loans)) // their results are dropped
 	p.loans, p.progress = map[loanKey]uint64{}, pendingProgress{}
 	m.stats.Borrowed -= p.borrowedJobs
 	p.borrowedJobs = 0

@@ -25,9 +25,9 @@ type conn struct {
 	input     input
 	// readLimit bounds the bytes of one read. It grows with each read until the connection has more
 	// input than fits in a turn, so that little is left over.
-	readLimit      int
-	discardedBytes int         // how many bytes have been discarded since frames are no longer read
-	isClosed       atomic.Bool // the connection is closed, so offloaded work is not needed
+	readLimit    int
+	droppedBytes int         // how many bytes have been dropped since frames are no longer read
+	isClosed     atomic.Bool // the connection is closed, so offloaded work is not needed
 
 	grant          *guard.Grant // what the peer's token allows; nil before hello, or without tokens
 	helloTimer     *time.Timer  // for hello
@@ -56,7 +56,7 @@ type connState uint8
 const (
 	stateGreeting connState = iota // no frame has arrived except a refused hello
 	stateOpen
-	stateDraining // input is discarded, output is still written
+	stateDraining // input is dropped, output is still written
 	stateClosing  // like draining, but the peer has only a limited time to read the rest
 	stateClosed
 )
@@ -96,7 +96,7 @@ func (lp *loop) openConn(c *conn) {
 	}
 }
 
-// dropInput discards the unfinished frame. A large one is collected at once: peers that hoard
+// dropInput drops the unfinished frame. A large one is collected at once: peers that hoard
 // them may reconnect faster than the collector runs.
 func (c *conn) dropInput() {
 	if cap(c.input.frame) >= minCollectedDrop {
@@ -106,14 +106,14 @@ func (c *conn) dropInput() {
 	c.hubConn.RecordUnfinished(0, 0)
 }
 
-// discard discards n bytes that have arrived, and the unfinished frame.
-func (c *conn) discard(n int) {
+// dropBytes drops n bytes that have arrived, and the unfinished frame.
+func (c *conn) dropBytes(n int) {
 	c.dropInput()
 	if c.readState != readReady {
 		c.readState = readReady
 		c.source.requestTurn()
 	}
-	if c.discardedBytes += n; c.discardedBytes > lingerBytes {
+	if c.droppedBytes += n; c.droppedBytes > lingerBytes {
 		c.loop.closeConn(c)
 	}
 }
@@ -130,7 +130,7 @@ func (c *conn) resume() {
 // with unread input, would reset the connection.
 func (c *conn) linger() {
 	c.state = stateClosing
-	c.discard(0)
+	c.dropBytes(0)
 	if c.hubConn.UnreadBytes() == 0 {
 		c.source.finish()
 	}

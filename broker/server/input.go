@@ -24,7 +24,7 @@ const (
 func (c *conn) handleInput(data []byte) {
 	defer c.recoverPanic()
 	if c.state >= stateDraining {
-		c.discard(len(data))
+		c.dropBytes(len(data))
 		return
 	}
 	c.input.feed(data)
@@ -44,7 +44,7 @@ func (c *conn) handleInput(data []byte) {
 		}
 	}
 	if c.state >= stateDraining {
-		c.discard(0)
+		c.dropBytes(0)
 		return
 	}
 	if len(c.input.rest) > 0 {
@@ -260,7 +260,7 @@ func (in *input) heldBytes() int {
 	return n
 }
 
-// drop discards all input. Offloaded work continues, but its bytes no longer count.
+// drop removes all input. Offloaded work continues, but its bytes no longer count.
 func (in *input) drop() { *in = input{pool: in.pool, frames: in.frames} }
 
 // payloadLength returns the payload length in the header that data begins with.

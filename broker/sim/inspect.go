@@ -170,33 +170,33 @@ type walk struct {
 	page  func(from, limit int) (items []any, next int) // the oracle's items that the core lists
 
 	from int
-	// lasting holds the items that have existed since the walk began. seenKeys is nil before that.
-	lasting, seenKeys map[any]bool
+	// lastingKeys holds the items that have existed since the walk began. seenKeys is nil before that.
+	lastingKeys, seenKeys map[any]bool
 }
 
 func (w *walk) step(limit int) error {
 	current := map[any]bool{}
-	for _, x := range w.exist() {
-		current[x] = true
+	for _, item := range w.exist() {
+		current[item] = true
 	}
 	if w.seenKeys == nil {
-		w.from, w.lasting, w.seenKeys = 0, current, map[any]bool{}
+		w.from, w.lastingKeys, w.seenKeys = 0, current, map[any]bool{}
 	}
-	maps.DeleteFunc(w.lasting, func(x any, _ bool) bool { return !current[x] })
+	maps.DeleteFunc(w.lastingKeys, func(item any, _ bool) bool { return !current[item] })
 	var items []any
 	items, w.from = w.page(w.from, limit)
-	for _, x := range items {
-		if w.seenKeys[x] || !current[x] {
-			return fmt.Errorf("%s %+v is listed although it does not exist, or twice", w.name, x)
+	for _, item := range items {
+		if w.seenKeys[item] || !current[item] {
+			return fmt.Errorf("%s %+v is listed although it does not exist, or twice", w.name, item)
 		}
-		w.seenKeys[x] = true
+		w.seenKeys[item] = true
 	}
 	if w.from != -1 {
 		return nil
 	}
-	for x := range w.lasting {
-		if !w.seenKeys[x] {
-			return fmt.Errorf("%s %+v existed throughout and is not listed", w.name, x)
+	for item := range w.lastingKeys {
+		if !w.seenKeys[item] {
+			return fmt.Errorf("%s %+v existed throughout and is not listed", w.name, item)
 		}
 	}
 	w.seenKeys = nil
@@ -229,8 +229,8 @@ func (r *runner) listings() []*walk {
 		{name: "job", exist: func() []any {
 			return matching(o.jobs, func(j *oracleJob) bool { return j.state != running || !j.unwanted() })
 		}, page: func(from, limit int) (found []any, next int) {
-			next = b.Jobs(o.now, from, limit, &broker.JobFilter{OnlyWanted: true}, func(x *broker.JobInfo) {
-				found = append(found, o.jobsByID[string(x.ID)])
+			next = b.Jobs(o.now, from, limit, &broker.JobFilter{OnlyWanted: true}, func(info *broker.JobInfo) {
+				found = append(found, o.jobsByID[string(info.ID)])
 			})
 			return found, next
 		}},
@@ -238,8 +238,8 @@ func (r *runner) listings() []*walk {
 			return matching(o.peers, func(p *oraclePeer) bool { return p.kind == workers })
 		}, page: func(from, limit int) (found []any, next int) {
 			list, next := b.Workers(o.now, nil, from, limit)
-			for _, x := range list {
-				found = append(found, o.peer(r.driver.numbers[x.Peer]))
+			for _, info := range list {
+				found = append(found, o.peer(r.driver.numbers[info.Peer]))
 			}
 			return found, next
 		}},
@@ -247,9 +247,9 @@ func (r *runner) listings() []*walk {
 			return matching(o.letters, func(l *letter) bool { return l.typ == "a" })
 		}, page: func(from, limit int) (found []any, next int) {
 			list, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
-			for _, x := range list {
-				same := matching(o.letters, func(l *letter) bool { return l.number == x.Number && l.id == string(x.ID) })
-				found = append(found, append(same, nil)[0])
+			for _, info := range list {
+				letters := matching(o.letters, func(l *letter) bool { return l.number == info.Number && l.id == string(info.ID) })
+				found = append(found, append(letters, nil)[0])
 			}
 			return found, next
 		}},

@@ -257,7 +257,7 @@ func (o *oracle) moment(c *command) int64 {
 // do carries out a command. It stores the expected frames in o.frames.
 func (o *oracle) do(c *command, observed observation) {
 	for _, ot := range o.types {
-		if _, late := ot.rateState.opensBetween(ot.quota()); ot.rate > 0 && late > o.now {
+		if _, latest := ot.rateState.opensBetween(ot.quota()); ot.rate > 0 && latest > o.now {
 			ot.rateMayLag = true
 		}
 	}

@@ -228,7 +228,7 @@ func (o *oracle) endLeftovers(*command) {
 			continue
 		}
 		if j.state == running {
-			// The worker may still answer, but the answer is discarded.
+			// The worker may still answer, but the answer is dropped.
 			o.giveUp(j)
 			if j.unwanted() {
 				o.endUnwanted(j)

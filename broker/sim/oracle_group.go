@@ -44,9 +44,9 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
 		return !o.leftToTick[j]
 	}
-	early, late, full := o.opensBetween(j)
+	earliest, latest, full := o.opensBetween(j)
 	_, clashed := o.observed.delay(j.id)
-	return !full && !o.leftToTick[j] && (late <= o.lastTick || early <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
+	return !full && !o.leftToTick[j] && (latest <= o.lastTick || earliest <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
 }
 
 // lapsed reports whether the deadline of a waiting job has passed.
@@ -54,16 +54,16 @@ func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires 
 
 // opensBetween returns the times between which the rates of a job's groups begin to let it run, and
 // whether one of the groups is at its concurrency.
-func (o *oracle) opensBetween(j *oracleJob) (early, late int64, full bool) {
+func (o *oracle) opensBetween(j *oracleJob) (earliest, latest int64, full bool) {
 	o.eachRule(j, func(at ruleGroup, r broker.Rule) {
 		runs, _ := total(o.jobs, func(k *oracleJob) bool { return k.state == running && slices.Contains(k.groups, at.group) })
 		full = full || r.Concurrency >= 0 && int64(runs) >= r.Concurrency
 		if r.Rate > 0 {
 			from, until := o.rate(at).opensBetween(quotaOf(&r))
-			early, late = max(early, from), max(late, until)
+			earliest, latest = max(earliest, from), max(latest, until)
 		}
 	})
-	return early, late, full
+	return earliest, latest, full
 }
 
 // eachRate calls fn for every group of the job and every rate that applies to it.
@@ -130,8 +130,8 @@ func (o *oracle) groupsWithout(leaver *oracleJob, at int64, surely bool) map[str
 		}
 	}
 	for key, r := range o.rates {
-		early, late := r.forgottenBetween()
-		if (early > at || late > at && !surely) && o.rules[key.pattern].Rate > 0 {
+		earliest, latest := r.forgottenBetween()
+		if (earliest > at || latest > at && !surely) && o.rules[key.pattern].Rate > 0 {
 			groups[key.group] = true
 		}
 	}

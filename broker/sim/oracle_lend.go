@@ -77,8 +77,8 @@ func (o *oracle) borrowRefusal(c *command) broker.BorrowRefusal {
 		return broker.NoIdleWorker
 	}
 	ot := o.typeNamed(c.typ)
-	early, late := ot.rateState.opensBetween(ot.quota())
-	if !o.mayRun(ot) || ot.rate > 0 && (early > o.now || late > o.now && o.observed.borrowRefusal == broker.NoIdleWorker) {
+	earliest, latest := ot.rateState.opensBetween(ot.quota())
+	if !o.mayRun(ot) || ot.rate > 0 && (earliest > o.now || latest > o.now && o.observed.borrowRefusal == broker.NoIdleWorker) {
 		return broker.NoIdleWorker
 	}
 	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.borrowRefusal == broker.NoIdleWorker {

@@ -57,17 +57,17 @@ type start struct {
 }
 
 // opensBetween returns the times between which one more job may start.
-func (r *rateState) opensBetween(q quota) (early, late int64) {
+func (r *rateState) opensBetween(q quota) (earliest, latest int64) {
 	minWait, maxWait := q.step-q.burst, q.step-q.burst
 	for _, s := range slices.Backward(r.starts) {
 		minWait, maxWait = minWait+s.minCost, maxWait+s.maxCost
-		early, late = max(early, s.at+minWait), max(late, s.at+maxWait)
+		earliest, latest = max(earliest, s.at+minWait), max(latest, s.at+maxWait)
 	}
-	return early, late
+	return earliest, latest
 }
 
 // forgottenBetween returns the times between which the last of the starts ceases to count.
-func (r *rateState) forgottenBetween() (early, late int64) { return r.opensBetween(quota{}) }
+func (r *rateState) forgottenBetween() (earliest, latest int64) { return r.opensBetween(quota{}) }
 
 func (r *rateState) take(j *oracleJob, now int64, q quota) {
 	if _, until := r.forgottenBetween(); until <= now {
@@ -99,8 +99,8 @@ func (r *rateState) change(now int64, from, to *broker.Rule) {
 		free := min(burstOf(to), burstOf(from)-usedTokens)
 		return int64(min((burstOf(to)-free)*float64(stepOf(to.Rate)), 4e18))
 	}
-	early, late := r.forgottenBetween()
-	*r = rateState{[]start{{nil, now, remaining(early), remaining(late)}}, now}
+	earliest, latest := r.forgottenBetween()
+	*r = rateState{[]start{{nil, now, remaining(earliest), remaining(latest)}}, now}
 }
 
 // paced reports whether any type has a rate.

@@ -345,8 +345,8 @@ type Finding struct {
 	// Finding describes the problem, Advice the remedy.
 	Finding string `json:"finding"`
 	Advice  string `json:"advice"`
-	// Alike is how many more findings differ only in their subject and are not listed (Look).
-	Alike int `json:"alike,omitempty"`
+	// AlikeCount is how many more findings differ only in their subject and are not listed (Look).
+	AlikeCount int `json:"alike,omitempty"`
 	// Since is when the condition was first seen (RFC 3339). If a condition is reported only
 	// after it has lasted, Since is the time of the last snapshot without it.
 	Since string `json:"since"`

@@ -19,9 +19,9 @@ const (
 	// maxTracked bounds the conditions that are remembered between looks. The least severe ones
 	// beyond it are dropped.
 	maxTracked = 10_000
-	// maxAlike is the largest number of findings that differ only in their subject and are
+	// maxAlikeFindings is the largest number of findings that differ only in their subject and are
 	// still listed one by one if Fold is set.
-	maxAlike = 3
+	maxAlikeFindings = 3
 )
 
 // severities are the severities of findings, the worst first.
@@ -101,8 +101,8 @@ func (t *Tracker) Update(conditions Conditions, now time.Time) List {
 // List holds all findings of a look, the most severe first. It does not change.
 type List []*Condition
 
-// Query selects findings by subject and cause; "" selects all. With Fold, if more than maxAlike
-// findings have the same severity, kind, cause and limit, only the first is listed.
+// Query selects findings by subject and cause; "" selects all. With Fold, if more than
+// maxAlikeFindings have the same severity, kind, cause and limit, only the first is listed.
 type Query struct {
 	Subject, Cause string
 	// Visible reports whether the viewer may see a finding; nil means that all are visible.
@@ -139,8 +139,8 @@ func (l List) Select(q Query, limit int) api.Findings {
 			continue
 		}
 		f := c.Finding
-		if n > maxAlike {
-			f.Alike, groups[classOf(c)] = n-1, -1
+		if n > maxAlikeFindings {
+			f.AlikeCount, groups[classOf(c)] = n-1, -1
 		}
 		if c.Text != nil {
 			f.Finding, f.Advice = c.Text()

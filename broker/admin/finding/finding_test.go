@@ -27,7 +27,7 @@ func TestFindingsAreOrderedAndFolded(t *testing.T) {
 		render := ""
 		for _, f := range f.Items {
 			since, _ := time.Parse(time.RFC3339, f.Since)
-			render += fmt.Sprint(f.Severity, " ", f.Subject, " +", f.Alike, " for ", start.Add(2*time.Second).Sub(since), "; ")
+			render += fmt.Sprint(f.Severity, " ", f.Subject, " +", f.AlikeCount, " for ", start.Add(2*time.Second).Sub(since), "; ")
 		}
 		return render + fmt.Sprint(f.More, " more, ", f.Counts)
 	}

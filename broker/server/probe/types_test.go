@@ -306,15 +306,15 @@ func TestPatterns(t *testing.T) {
 	t.Run("hostile ones cost next to nothing", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
-		var starRuns, alternating []string
+		var starPatterns, alternatingPatterns []string
 		for i := range 1000 {
-			starRuns = append(starRuns, strings.Repeat("*", 1000)+fmt.Sprintf("%024d", i))
-			alternating = append(alternating, strings.Repeat("*a", 500)+fmt.Sprintf("*%023d", i))
+			starPatterns = append(starPatterns, strings.Repeat("*", 1000)+fmt.Sprintf("%024d", i))
+			alternatingPatterns = append(alternatingPatterns, strings.Repeat("*a", 500)+fmt.Sprintf("*%023d", i))
 		}
 		s := b.submitter(t)
 		typ := strings.Repeat("a", 1000)
 		begin := time.Now()
-		for _, set := range [][]string{starRuns, alternating} {
+		for _, set := range [][]string{starPatterns, alternatingPatterns} {
 			w := b.joinWorker(t, set...)
 			for i := range 20 {
 				s.submitFresh(fmt.Sprintf("%s%d", typ, i), `1`)

@@ -115,7 +115,7 @@ func severitiesObject(n api.Severities) object {
 func findingObject(f api.Finding) object {
 	return object{
 		"severity", f.Severity, "kind", f.Kind, "subject", f.Subject, "cause", f.Cause, "finding", f.Finding, "advice", f.Advice,
-		"since", f.Since, "alike", f.Alike,
+		"since", f.Since, "alike", f.AlikeCount,
 	}
 }
 

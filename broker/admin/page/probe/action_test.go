@@ -13,7 +13,7 @@ import (
 
 // confirm makes the person click on a button that must ask before it acts, and read the question.
 // The first time the person leaves the dialog with Escape, and nothing may have happened.
-func (p *person) confirm(button, question, answer string, isUndone func() bool) {
+func (p *pageUser) confirm(button, question, answer string, isUndone func() bool) {
 	p.t.Helper()
 	p.clickOn("button", button)
 	p.await("dialog", question)
@@ -43,7 +43,7 @@ func TestPauseAndLimits(t *testing.T) {
 		t.Helper()
 		b.waitUntil("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
 	}
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo(b.url("#/type/mail"))
 	p.clickOn("button", "^Pause$")
 	p.awaitText("mail is paused")
@@ -85,7 +85,7 @@ func TestCancelAndChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.waitUntil("/v1/types/mail", func(v map[string]any) bool { return number(v, "queued") == 11 })
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore(missingError)
 	p.goTo(b.url("#/job/mine"))
 	p.clickOn("button", "^Change$")
@@ -138,7 +138,7 @@ func TestDeadLetters(t *testing.T) {
 	b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 8 })
 	stop()
 	countDead := func() int { return b.count("/v1/dead/broken") }
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo(b.url("#/dead/broken"))
 	p.clickOn("link", "^d-5$")
 	p.await("heading", "^d-5$")
@@ -171,7 +171,7 @@ func TestRuleIsMadeAndRemoved(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore("status of 400")
 	p.goTo(b.url("#/groups"))
 	p.clickOn("button", "Add a rule")
@@ -204,7 +204,7 @@ func TestTestJobsAreSubmitted(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore("status of 4")
 	p.goTo(b.url(""))
 	p.clickOn("button", "Submit a test job")
@@ -229,7 +229,7 @@ func TestDrainAsksFirst(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t, "--drain-timeout", "5m")
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore("net::ERR", "Failed to fetch")
 	p.goTo(b.url(""))
 	p.confirm("^Drain$", "Drain", "Drain and stop", func() bool {

@@ -16,12 +16,12 @@ const goneText = `does not answer|cannot be reached|is away|no connection|connec
 func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
-	people := map[string]*person{}
+	people := map[string]*pageUser{}
 	for _, v := range []view{views[0], views[1], views[2], views[5], views[7], views[9], views[11]} {
 		if testing.Short() && v.name != "overview" && v.name != "type" {
 			continue
 		}
-		p := newPerson(t)
+		p := newPageUser(t)
 		p.Ignore(missingError, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
 		p.goTo(b.url(v.route))
 		p.await("heading", v.heading)
@@ -81,7 +81,7 @@ func TestBrokerIsFrozenUnderOpenPage(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore("net::ERR", "Failed to fetch")
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
@@ -103,7 +103,7 @@ func TestPageSaysThatBrokerDrains(t *testing.T) {
 	b := start(t, "--drain-timeout", "5m")
 	b.startWorker(&gloom.Worker{Type: "mail", Handler: stuckHandler})
 	b.submitAcked(gloom.Job{ID: "mail-0", Type: "mail"})
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore("net::ERR", "Failed to fetch", "503")
 	p.goTo(b.url(""))
 	p.await("heading", "")
@@ -120,13 +120,13 @@ func TestOtherTabShowsAction(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	person1, person2 := newPerson(t), newPerson(t)
-	person1.goTo(b.url("#/type/mail"))
-	person2.goTo(b.url("#/type/mail"))
-	person2.await("button", "^Pause$")
-	person1.clickOn("button", "^Pause$")
-	person2.await("button", "^Resume$")
-	person2.awaitText("paused")
-	person2.clickOn("button", "^Resume$")
-	person1.await("button", "^Pause$")
+	user1, user2 := newPageUser(t), newPageUser(t)
+	user1.goTo(b.url("#/type/mail"))
+	user2.goTo(b.url("#/type/mail"))
+	user2.await("button", "^Pause$")
+	user1.clickOn("button", "^Pause$")
+	user2.await("button", "^Resume$")
+	user2.awaitText("paused")
+	user2.clickOn("button", "^Resume$")
+	user1.await("button", "^Pause$")
 }

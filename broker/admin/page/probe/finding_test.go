@@ -236,7 +236,7 @@ func TestStallsAreNamedUntilResolved(t *testing.T) {
 			}
 			b := start(t, args...)
 			b.token = token
-			p := newPerson(t)
+			p := newPageUser(t)
 			p.Ignore("status of 401", "status of 503", "net::ERR")
 			p.goTo(b.url(""))
 			if token != "" {
@@ -288,7 +288,7 @@ type finding struct{ text, advice string }
 
 // findings returns the findings that the page lists: each has a severity, a paragraph that
 // describes the problem, and one with advice.
-func (p *person) findings() (findings []finding) {
+func (p *pageUser) findings() (findings []finding) {
 	p.t.Helper()
 	var item *element
 	paragraph := 0

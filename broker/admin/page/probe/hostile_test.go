@@ -63,7 +63,7 @@ func quote(s string) []byte {
 }
 
 // followLink follows the link or button with a name in the main part of the page.
-func (p *person) followLink(role, name string) {
+func (p *pageUser) followLink(role, name string) {
 	p.t.Helper()
 	want := comparableName(name)
 	p.waitUntil(fmt.Sprintf("a click on the %s %.60q", role, name), func() bool {
@@ -79,7 +79,7 @@ func (p *person) followLink(role, name string) {
 }
 
 // awaitName waits for a name, or its beginning, in the readable text.
-func (p *person) awaitName(place, name string) {
+func (p *pageUser) awaitName(place, name string) {
 	p.t.Helper()
 	if r := []rune(name); len(r) > 200 {
 		name = string(r[:200])
@@ -112,7 +112,7 @@ func TestHostileNamesAreShownAsText(t *testing.T) {
 		b.submitAcked(gloom.Job{ID: name, Type: name, Groups: []string{name}, Body: quote(name), Headers: headers})
 		b.startWorker(&gloom.Worker{Type: "serves " + name[:min(len(name), 900)], Handler: quickHandler}, gloom.ClientName(name))
 	}
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
 	p.checkView("overview")
@@ -184,7 +184,7 @@ func TestReversedNameKeepsSentence(t *testing.T) {
 	const name = "\u202egnp.unclosed"
 	b := start(t)
 	b.submitAcked(gloom.Job{ID: name, Type: name, Groups: []string{name}})
-	p := newPerson(t)
+	p := newPageUser(t)
 	for _, route := range []string{"", viewFragment("type", name)} {
 		p.goTo(b.url(route))
 		p.awaitText("no worker serves")
@@ -202,7 +202,7 @@ func TestReversedNameKeepsSentence(t *testing.T) {
 }
 
 // hasHeading reports whether the page's heading has the name.
-func (p *person) hasHeading(name string) bool {
+func (p *pageUser) hasHeading(name string) bool {
 	for _, x := range p.find("heading", "") {
 		if x.hasState("level=1") && comparableText(x.name) == comparableName(name) {
 			return true

@@ -13,7 +13,7 @@ import (
 )
 
 // checkAccessible fails if axe-core finds a violation.
-func (p *person) checkAccessible(name string) {
+func (p *pageUser) checkAccessible(name string) {
 	p.t.Helper()
 	if !eval[bool](p, `return 'axe' in window`) {
 		p.run(chromedp.Evaluate[chromedp.Void](pagetest.AxeScript))
@@ -25,7 +25,7 @@ func (p *person) checkAccessible(name string) {
 }
 
 // checkFits fails if the page is wider than the window.
-func (p *person) checkFits(name string) {
+func (p *pageUser) checkFits(name string) {
 	p.t.Helper()
 	if excess := eval[int](p, `return Math.max(0, document.documentElement.scrollWidth - innerWidth)`); excess > 0 {
 		p.t.Errorf("%s: it is %d pixels too wide:\n%s", name, excess, strings.Join(eval[[]string](p, `
@@ -45,7 +45,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 	}
 	for _, theme := range themes {
 		t.Run(theme, func(t *testing.T) {
-			p := newPerson(t)
+			p := newPageUser(t)
 			p.Ignore(missingError)
 			p.setPreference("prefers-color-scheme", theme)
 			var background string
@@ -83,7 +83,7 @@ func TestNothingMovesIfUnwanted(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.setPreference("prefers-reduced-motion", "reduce")
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
@@ -98,7 +98,7 @@ func TestNothingMovesIfUnwanted(t *testing.T) {
 func TestEveryViewByKeyboard(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore(missingError) // for the job that is cancelled at the end
 	tabViews := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {

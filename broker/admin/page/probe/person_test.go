@@ -24,8 +24,8 @@ import (
 	"gloom/broker/page/pagetest"
 )
 
-// person is a user with a tab of their own.
-type person struct {
+// pageUser is a person who uses the page, with a tab of their own.
+type pageUser struct {
 	t   *testing.T
 	ctx context.Context
 	*pagetest.Recorder
@@ -60,44 +60,44 @@ func (e *element) String() string {
 	return s
 }
 
-// newPerson returns a person with an empty tab. If the page causes an error in the console, the test
+// newPageUser returns a user with an empty tab. If the page causes an error in the console, the test
 // fails.
-func newPerson(t *testing.T, opts ...chromedp.ContextOption) *person {
+func newPageUser(t *testing.T, opts ...chromedp.ContextOption) *pageUser {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
 	t.Cleanup(end)
-	p := &person{t: t, ctx: ctx, Recorder: pagetest.Record(t, ctx)}
+	p := &pageUser{t: t, ctx: ctx, Recorder: pagetest.Record(t, ctx)}
 	runCommand(p, accessibility.Enable, cdp.Empty{})
 	p.setSize(1280, 900)
 	return p
 }
 
 // actionContext returns a context for one action of the person, which ends after patience.
-func (p *person) actionContext() (context.Context, context.CancelFunc) {
+func (p *pageUser) actionContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, patience)
 }
 
-func tryCommand[P, R any](p *person, cmd cdp.Command[P, R], params P) (R, error) {
+func tryCommand[P, R any](p *pageUser, cmd cdp.Command[P, R], params P) (R, error) {
 	ctx, end := p.actionContext()
 	defer end()
 	return chromedp.Call(ctx, cmd, params)
 }
 
-func (p *person) tryActions(steps ...chromedp.Action[chromedp.Void]) error {
+func (p *pageUser) tryActions(steps ...chromedp.Action[chromedp.Void]) error {
 	ctx, end := p.actionContext()
 	defer end()
 	return chromedp.Do(ctx, steps...)
 }
 
 // run carries out browser actions that must succeed.
-func (p *person) run(steps ...chromedp.Action[chromedp.Void]) {
+func (p *pageUser) run(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	if err := p.tryActions(steps...); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func runCommand[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
+func runCommand[P, R any](p *pageUser, cmd cdp.Command[P, R], params P) R {
 	p.t.Helper()
 	r, err := tryCommand(p, cmd, params)
 	if err != nil {
@@ -106,33 +106,33 @@ func runCommand[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
 	return r
 }
 
-func (p *person) goTo(url string) {
+func (p *pageUser) goTo(url string) {
 	p.t.Helper()
 	p.run(chromedp.Navigate(url))
 }
 
 // startGoingTo navigates to a URL; the page may be left again before it has loaded.
-func (p *person) startGoingTo(url string) { _ = p.tryActions(chromedp.Navigate(url)) }
+func (p *pageUser) startGoingTo(url string) { _ = p.tryActions(chromedp.Navigate(url)) }
 
-func (p *person) setSize(width, height int64) {
+func (p *pageUser) setSize(width, height int64) {
 	p.t.Helper()
 	p.run(chromedp.EmulateViewport(width, height))
 }
 
 // setPreference sets a preference that the system reports, such as prefers-color-scheme.
-func (p *person) setPreference(name, value string) {
+func (p *pageUser) setPreference(name, value string) {
 	p.t.Helper()
 	runCommand(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}})
 }
 
 // setZone sets the person's time zone.
-func (p *person) setZone(name string) {
+func (p *pageUser) setZone(name string) {
 	p.t.Helper()
 	runCommand(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
 }
 
 // skewClock shifts the clock of the person's browser on all later pages.
-func (p *person) skewClock(skew time.Duration) {
+func (p *pageUser) skewClock(skew time.Duration) {
 	p.t.Helper()
 	runCommand(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
 		const Right = Date, by = %d;
@@ -142,7 +142,7 @@ func (p *person) skewClock(skew time.Duration) {
 }
 
 // eval runs the body of an async function.
-func eval[T any](p *person, script string) T {
+func eval[T any](p *pageUser, script string) T {
 	p.t.Helper()
 	ctx, end := p.actionContext()
 	defer end()
@@ -158,25 +158,25 @@ func eval[T any](p *person, script string) T {
 }
 
 // pageText returns the text that the page shows.
-func (p *person) pageText() string {
+func (p *pageUser) pageText() string {
 	p.t.Helper()
 	return eval[string](p, `return document.body ? document.body.innerText : ''`)
 }
 
 // textNow is like text, but returns "" while one page replaces another.
-func (p *person) textNow() string {
+func (p *pageUser) textNow() string {
 	ctx, end := p.actionContext()
 	defer end()
 	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body ? document.body.innerText : ''`))
 	return text
 }
 
-func (p *person) title() string { p.t.Helper(); return eval[string](p, `return document.title`) }
+func (p *pageUser) title() string { p.t.Helper(); return eval[string](p, `return document.title`) }
 
-func (p *person) currentURL() string { p.t.Helper(); return eval[string](p, `return location.href`) }
+func (p *pageUser) currentURL() string { p.t.Helper(); return eval[string](p, `return location.href`) }
 
 // elements returns the nodes of the accessibility tree, in order.
-func (p *person) elements() []*element {
+func (p *pageUser) elements() []*element {
 	p.t.Helper()
 	tree := runCommand(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 	str := func(v *accessibility.Value) string {
@@ -224,7 +224,7 @@ func (p *person) elements() []*element {
 }
 
 // outline returns the accessibility tree as text, to find out what went wrong.
-func (p *person) outline() string {
+func (p *pageUser) outline() string {
 	var s strings.Builder
 	for _, x := range p.elements() {
 		switch {
@@ -239,7 +239,7 @@ func (p *person) outline() string {
 }
 
 // find returns the elements with a role whose names match a pattern.
-func (p *person) find(role, name string) (found []*element) {
+func (p *pageUser) find(role, name string) (found []*element) {
 	p.t.Helper()
 	namePattern := regexp.MustCompile("(?is)" + name)
 	for _, x := range p.elements() {
@@ -251,7 +251,7 @@ func (p *person) find(role, name string) (found []*element) {
 }
 
 // rows returns a table's cells, row by row, without the header.
-func (p *person) rows(table string) (rows [][]string) {
+func (p *pageUser) rows(table string) (rows [][]string) {
 	p.t.Helper()
 	in := func(x *element, role, name string) *element {
 		for ; x != nil; x = x.parent {
@@ -274,7 +274,7 @@ func (p *person) rows(table string) (rows [][]string) {
 }
 
 // waitUntil waits until a condition is true.
-func (p *person) waitUntil(name string, isReached func() bool) {
+func (p *pageUser) waitUntil(name string, isReached func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !isReached(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -284,7 +284,7 @@ func (p *person) waitUntil(name string, isReached func() bool) {
 }
 
 // expect is like until, but the test continues if the condition stays false.
-func (p *person) expect(name string, isReached func() bool) {
+func (p *pageUser) expect(name string, isReached func() bool) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); !isReached(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -295,7 +295,7 @@ func (p *person) expect(name string, isReached func() bool) {
 }
 
 // await waits for an element with this role and a name that matches, and returns it.
-func (p *person) await(role, name string) (x *element) {
+func (p *pageUser) await(role, name string) (x *element) {
 	p.t.Helper()
 	p.waitUntil(fmt.Sprintf("a %s named %q", role, name), func() bool {
 		if found := p.find(role, name); len(found) > 0 {
@@ -307,7 +307,7 @@ func (p *person) await(role, name string) (x *element) {
 }
 
 // awaitText waits until the text matches all patterns.
-func (p *person) awaitText(patterns ...string) {
+func (p *pageUser) awaitText(patterns ...string) {
 	p.t.Helper()
 	for _, s := range patterns {
 		textPattern := regexp.MustCompile("(?is)" + s)
@@ -316,14 +316,14 @@ func (p *person) awaitText(patterns ...string) {
 }
 
 // awaitNoText waits until the text does not match the pattern.
-func (p *person) awaitNoText(pattern string) {
+func (p *pageUser) awaitNoText(pattern string) {
 	p.t.Helper()
 	textPattern := regexp.MustCompile("(?is)" + pattern)
 	p.waitUntil(fmt.Sprintf("no text %q", pattern), func() bool { return !textPattern.MatchString(p.pageText()) })
 }
 
 // clickOn waits until an element exists and is enabled, and makes the person click on it.
-func (p *person) clickOn(role, name string) {
+func (p *pageUser) clickOn(role, name string) {
 	p.t.Helper()
 	p.waitUntil(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
 		for _, x := range p.find(role, name) {
@@ -339,7 +339,7 @@ var errUnseen = errors.New("it cannot be seen, or something is before it")
 
 // click makes the person click where the thing is visible, or returns why that is not possible. If the
 // page moves while the mouse is on its way, the click does not reach what is there then.
-func (p *person) click(x *element) error {
+func (p *pageUser) click(x *element) error {
 	node, err := tryCommand(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
 	if err != nil {
 		return err
@@ -384,19 +384,19 @@ func (p *person) click(x *element) error {
 }
 
 // typeInto makes the person replace a field's content with a text.
-func (p *person) typeInto(role, name, text string) {
+func (p *pageUser) typeInto(role, name, text string) {
 	p.t.Helper()
 	p.clickOn(role, name)
 	p.pressKeys("a", chromedp.KeyModifiers(kb.ModifierCtrl))
 	p.insert(text)
 }
 
-func (p *person) pressKeys(keys string, o ...chromedp.KeyOption) {
+func (p *pageUser) pressKeys(keys string, o ...chromedp.KeyOption) {
 	p.t.Helper()
 	p.run(chromedp.KeyEvent(keys, o...))
 }
 
-func (p *person) insert(text string) {
+func (p *pageUser) insert(text string) {
 	p.t.Helper()
 	if text == "" {
 		p.pressKeys("\b")
@@ -406,13 +406,13 @@ func (p *person) insert(text string) {
 }
 
 // paste makes the person paste what was copied.
-func (p *person) paste() {
+func (p *pageUser) paste() {
 	p.t.Helper()
 	runCommand(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
 }
 
 // focusedElement returns the element that has the keyboard focus.
-func (p *person) focusedElement() *element {
+func (p *pageUser) focusedElement() *element {
 	p.t.Helper()
 	var lastElement *element
 	for _, x := range p.elements() {
@@ -424,7 +424,7 @@ func (p *person) focusedElement() *element {
 }
 
 // violations returns what the content security policy has blocked.
-func (p *person) violations() []string {
+func (p *pageUser) violations() []string {
 	p.t.Helper()
 	return eval[[]string](p, `return window.violations`)
 }

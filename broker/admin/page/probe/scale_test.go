@@ -27,7 +27,7 @@ func TestManyTypes(t *testing.T) {
 		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("j", i), Type: fmt.Sprintf("type-%05d", i)})
 	}
 	b.submitAcked(append(jobs, gloom.Job{ID: "second", Type: fmt.Sprintf("type-%05d", n/2)})...)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore(missingError)
 	p.goTo(b.url("#/types"))
 	p.awaitText(fmt.Sprintf(`%d,%03d types`, n/1000, n%1000))
@@ -83,7 +83,7 @@ func TestPageWithMillionJobs(t *testing.T) {
 		}
 	}
 	b.waitUntil("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 1_000_000 })
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo(b.url("#/type/many"))
 	p.awaitText(`1,000,000|1\.00.M`)
 	p.waitUntil("jobs", func() bool { return len(p.rows("Jobs")) > 10 })
@@ -121,7 +121,7 @@ func TestHundredStreams(t *testing.T) {
 	before := b.processorTime()
 	time.Sleep(10 * time.Second)
 	t.Logf("a hundred streams take %.1f %% of a core", (b.processorTime()-before).Seconds()*10)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
 }
@@ -145,7 +145,7 @@ func TestLinksLeadToPages(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := start(t, "--page-link", "jobd=http://127.0.0.1:1/")
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo(b.url(""))
 	x := p.await("link", "jobd")
 	if !x.hasState("http://127.0.0.1:1/") {

@@ -35,7 +35,7 @@ const refusalPattern = "does not know this token|may not|cannot be a token|is no
 var refusedErrors = []string{"status of 401", "status of 403", missingError}
 
 // enterToken types a token where the page asks for one.
-func (p *person) enterToken(token string) {
+func (p *pageUser) enterToken(token string) {
 	p.t.Helper()
 	p.typeInto("textbox", "Token", token)
 	p.pressKeys(kb.Enter)
@@ -44,7 +44,7 @@ func (p *person) enterToken(token string) {
 // changeButtons holds texts in the names of the buttons that change something.
 var changeButtons = []string{"Pause", "Resume", "Limits", "turns", "Cancel", "Change", "Retry", "Discard", "Drain", "Add a rule", "Undo"}
 
-func (p *person) changeButtonsShown() (found []string) {
+func (p *pageUser) changeButtonsShown() (found []string) {
 	p.t.Helper()
 	for _, x := range p.find("button", "") {
 		for _, name := range changeButtons {
@@ -64,7 +64,7 @@ func TestPageWithEachToken(t *testing.T) {
 	b.addContent()
 	t.Run("none and wrong", func(t *testing.T) {
 		t.Parallel()
-		p := newPerson(t)
+		p := newPageUser(t)
 		p.Ignore(refusedErrors...)
 		p.goTo(b.url("#/type/mail"))
 		p.await("textbox", "Token")
@@ -94,7 +94,7 @@ func TestPageWithEachToken(t *testing.T) {
 	})
 	t.Run("watch", func(t *testing.T) {
 		t.Parallel()
-		p := newPerson(t)
+		p := newPageUser(t)
 		p.Ignore(refusedErrors...)
 		p.goTo(b.url(""))
 		p.enterToken("looker")
@@ -122,7 +122,7 @@ func TestPageWithEachToken(t *testing.T) {
 	})
 	t.Run("admin", func(t *testing.T) {
 		t.Parallel()
-		p := newPerson(t)
+		p := newPageUser(t)
 		p.Ignore(refusedErrors...)
 		p.goTo(b.url("#/type/mail"))
 		p.enterToken("ruler")
@@ -137,7 +137,7 @@ func TestPageWithEachToken(t *testing.T) {
 	t.Run("submit alone", func(t *testing.T) {
 		skipInShort(t)
 		t.Parallel()
-		p := newPerson(t)
+		p := newPageUser(t)
 		p.Ignore(refusedErrors...)
 		p.goTo(b.url(""))
 		p.enterToken("hander")
@@ -149,7 +149,7 @@ func TestPageWithEachToken(t *testing.T) {
 	t.Run("watch and submit", func(t *testing.T) {
 		skipInShort(t)
 		t.Parallel()
-		p := newPerson(t)
+		p := newPageUser(t)
 		p.Ignore(refusedErrors...)
 		p.goTo(b.url("#/type/mail"))
 		p.enterToken("both")
@@ -165,7 +165,7 @@ func TestTokenIsRevokedUnderOpenPage(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b, file := startGuardedBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore(refusedErrors...)
 	p.Ignore("net::ERR") // for the stream, if the broker ends it
 	p.goTo(b.url("#/jobs"))

@@ -82,7 +82,7 @@ const missingError = "status of 404 (Not Found) "
 func TestEveryViewByEveryWay(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore(missingError)
 	for i, v := range views {
 		if !testing.Short() {
@@ -102,7 +102,7 @@ func TestEveryViewByEveryWay(t *testing.T) {
 }
 
 // checkView checks what must hold in every view.
-func (p *person) checkView(name string) {
+func (p *pageUser) checkView(name string) {
 	p.t.Helper()
 	if title := p.title(); title != "Gloom" && !strings.HasSuffix(title, " · Gloom") {
 		p.t.Errorf("%s: the title is %q", name, title)
@@ -137,7 +137,7 @@ func TestLinksBackAndForward(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo(b.url(""))
 	p.clickOn("link", "^Types$")
 	p.await("heading", "^Types$")
@@ -162,7 +162,7 @@ func TestLinksBackAndForward(t *testing.T) {
 	}
 	p.run(chromedp.Reload())
 	p.waitUntil("the list filtered again", func() bool { return len(p.rows("Jobs")) == 2 })
-	other := newPerson(t)
+	other := newPageUser(t)
 	other.goTo(at)
 	other.waitUntil("the list filtered for another", func() bool { return len(other.rows("Jobs")) == 2 })
 
@@ -187,7 +187,7 @@ func TestListsAreFiltered(t *testing.T) {
 	}
 	b.submitAcked(endedJobs...)
 	b.waitUntil("/v1/status", func(v map[string]any) bool { return number(v, "ledger", "answered") == 61 })
-	p := newPerson(t)
+	p := newPageUser(t)
 	count := func(n int) func() bool {
 		return func() bool { return len(p.rows("Jobs")) == n }
 	}
@@ -231,7 +231,7 @@ func TestBrokerWithoutJobs(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := start(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore(missingError)
 	for _, v := range views {
 		heading := v.heading
@@ -264,7 +264,7 @@ func TestCopyWorksOverPlainHTTP(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t, "--http-hosts", "page.test")
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo("http://page.test" + b.http[strings.LastIndexByte(b.http, ':'):] + "/#/job/mail-9")
 	p.await("heading", "^mail-9$")
 	if eval[bool](p, `return isSecureContext`) {
@@ -282,7 +282,7 @@ func TestClockAndZone(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.setZone("Asia/Kathmandu")
 	p.skewClock(time.Hour)
 	ages := func() []string {

@@ -89,7 +89,7 @@ func TestBytesOfColdLoad(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
 	way := newCable(t, b.http)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo("http://" + way.addr + "/")
 	p.await("heading", "wrong")
 	p.awaitText("jobs per second")
@@ -104,7 +104,7 @@ func TestBytesOfColdLoad(t *testing.T) {
 func TestForbiddenScript(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.Ignore("Content Security Policy")
 	p.goTo(b.url(""))
 	p.await("heading", "wrong")
@@ -131,7 +131,7 @@ func TestSlowNetwork(t *testing.T) {
 	skipInShort(t)
 	t.Parallel()
 	b := startBusyBroker(t)
-	p := newPerson(t)
+	p := newPageUser(t)
 	runCommand(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 		MatchedNetworkConditions: []*network.Conditions{{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 20_000}},
 	})
@@ -162,7 +162,7 @@ func TestHiddenTabSendsNoRequests(t *testing.T) {
 	t.Parallel()
 	b := startBusyBroker(t)
 	way := newCable(t, b.http)
-	p := newPerson(t)
+	p := newPageUser(t)
 	p.goTo("http://" + way.addr + "/")
 	p.await("heading", "wrong")
 	show := func(state string) {
