@@ -15,13 +15,13 @@ type Sink struct {
 	// The hub's lock guards this field.
 	dirtyConns []*Conn
 
-	// Only the owner uses these: buffers that have been written and go back to the hub with the
-	// next Take, and how many more bytes of such buffers the owner may keep until then.
+	// returnedBuffers have been written and go back to the hub with the next Take. returnRoom is how
+	// many more bytes of them the owner may keep until then. Only the owner uses both fields.
 	returnedBuffers [][]byte
 	returnRoom      int
 }
 
-// maxReturnedBytes bounds the written buffers that an owner keeps between two Takes, in bytes.
+// maxReturnedBytes bounds the bytes of written buffers that an owner keeps between two Takes.
 const maxReturnedBytes = 1 << 20
 
 // SinkOwner holds the functions that a sink needs from the owner of its connections.

@@ -20,7 +20,7 @@ func withoutIndents(text []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// withoutComments returns a script with each comment line emptied, and without types in lines.
+// withoutComments returns a script with its comment lines emptied, and without type annotations.
 func withoutComments(script []byte) []byte {
 	lines := strings.Split(string(script), "\n")
 	inComment := false

@@ -122,7 +122,7 @@ export function copyButton(text, what = 'Copy') {
   }}>${what}</button>`;
 }
 
-// Notes at the bottom of the page about what was done.
+// The notes at the bottom of the page say what was done.
 
 /** @type {import('./lib/signals-core.mjs').Signal<{n: number, text: string, bad?: boolean, undo?: () => void}[]>} */
 export const notes = signal([]);

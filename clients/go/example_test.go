@@ -163,7 +163,7 @@ func ExampleSubmitter_SubmitFunc() {
 	// Output: 285
 }
 
-// How a job can end without a result, and what each error means.
+// A job can end without a result; this example shows what each error means.
 func ExampleSubmitter_Do_errors() {
 	submitAddr, _, stop := runBroker()
 	defer stop()

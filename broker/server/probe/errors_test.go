@@ -149,7 +149,7 @@ func TestInvalidWorkerFramesAreRefused(t *testing.T) {
 	})
 }
 
-// Payloads that are not JSON, or not UTF-8.
+// brokenPayloads are not JSON, or not UTF-8.
 var brokenPayloads = []struct{ name, payload string }{
 	{"open brace", `{`},
 	{"no value", `{"action":}`},
