@@ -33,22 +33,22 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 	flags := set.Flags
 	for i := range brokers {
 		set.Flags = append([]string{"--fleet=" + natstest.URLs(nats), fmt.Sprintf("--fleet-name=%d", i)}, flags...)
-		one, err := startGloomd(ctx, set)
+		server, err := startGloomd(ctx, set)
 		if err != nil {
 			return nil, err
 		}
-		stop, before := one.Shutdown, stopAll
+		stop, before := server.Shutdown, stopAll
 		stopAll = func() error { return errors.Join(stop(), before()) }
 		switch {
 		case s == nil:
-			s = one
+			s = server
 		case i == 1:
-			s.WorkerAddr = one.WorkerAddr
+			s.WorkerAddr = server.WorkerAddr
 		default:
-			s.WorkerAddr += "," + one.WorkerAddr
+			s.WorkerAddr += "," + server.WorkerAddr
 		}
 		if i > 0 {
-			s.OtherPIDs = append(s.OtherPIDs, one.PID)
+			s.OtherPIDs = append(s.OtherPIDs, server.PID)
 		}
 	}
 	s.Shutdown = stopAll

@@ -121,16 +121,16 @@ func (o *options) measure(ctx context.Context, l agent.Language, addr string) (t
 		return 0, 0, err
 	}
 	defer a.Wait(10 * time.Second)
-	warm, err := runBench(ctx, a, agent.Command{Count: max(1, o.singleJobs/10), Window: 1})
-	if err != nil || warm < 0 {
+	warmup, err := runBench(ctx, a, agent.Command{Count: max(1, o.singleJobs/10), Window: 1})
+	if err != nil || warmup < 0 {
 		return 0, 0, err
 	}
-	lone, err := runBench(ctx, a, agent.Command{Count: o.singleJobs, Window: 1})
+	single, err := runBench(ctx, a, agent.Command{Count: o.singleJobs, Window: 1})
 	if err != nil {
 		return 0, 0, err
 	}
-	many, err := runBench(ctx, a, agent.Command{Count: o.jobs, Window: o.window})
-	return lone / float64(o.singleJobs) * 1e6, float64(o.jobs) / many, err
+	windowed, err := runBench(ctx, a, agent.Command{Count: o.jobs, Window: o.window})
+	return single / float64(o.singleJobs) * 1e6, float64(o.jobs) / windowed, err
 }
 
 // runBench makes a program execute the command bench, and returns how many seconds that took.

@@ -42,7 +42,7 @@ func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 				}
 				text := jobBody(o)
 				binary.BigEndian.PutUint32(text[len(text)-4:], uint32(n))
-				b.sent[n] = time.Now()
+				b.sendTimes[n] = time.Now()
 				if _, err := client.EnqueueContext(ctx, asynq.NewTask("bench", text), asynq.MaxRetry(10)); err != nil {
 					return err
 				}

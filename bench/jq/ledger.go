@@ -13,7 +13,7 @@ import (
 
 // ledger records what has happened to each job of a round.
 type ledger struct {
-	sent          []time.Time
+	sendTimes     []time.Time
 	runs          []atomic.Int32
 	ends          atomic.Int64
 	total         int64
@@ -31,7 +31,7 @@ var errAllEnded = errors.New("all jobs have ended")
 
 func newLedger(ctx context.Context, jobs int) *ledger {
 	l := &ledger{
-		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), total: int64(jobs),
+		sendTimes: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), total: int64(jobs),
 		latency: hdrhistogram.New(1, int64(10*time.Minute/time.Microsecond), 3),
 	}
 	l.running, l.fail = context.WithCancelCause(ctx)
@@ -51,7 +51,7 @@ func (l *ledger) recordRun(n int) {
 
 func (l *ledger) recordEnd(n int) {
 	if !l.skipJobChecks {
-		elapsed := time.Since(l.sent[n])
+		elapsed := time.Since(l.sendTimes[n])
 		l.mu.Lock()
 		l.latency.RecordValue(elapsed.Microseconds())
 		l.mu.Unlock()

@@ -52,22 +52,22 @@ const batchSize = 1000
 func (s *servers) measureBatches(ctx context.Context, jobs int, o Options) error {
 	head := door.Head{Method: "POST", Path: "/jobs", Header: msgpack}
 	client := door.NewClient(s.master.Addr, 0)
-	left := atomic.Int64{}
-	left.Store(int64(jobs))
+	jobsLeft := atomic.Int64{}
+	jobsLeft.Store(int64(jobs))
 	var pushers errgroup.Group
 	for range min(o.Pushers, 4) {
 		pushers.Go(func() error {
 			for ctx.Err() == nil {
-				n := left.Add(-batchSize) + batchSize
+				n := jobsLeft.Add(-batchSize) + batchSize
 				if n <= 0 {
 					return nil
 				}
 				n = min(n, batchSize)
 				text := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(n))
-				one := jobBody(o)
+				body := jobBody(o)
 				for i := range n {
-					binary.BigEndian.PutUint32(one[len(one)-4:], uint32(i))
-					text = append(text, one...)
+					binary.BigEndian.PutUint32(body[len(body)-4:], uint32(i))
+					text = append(text, body...)
 				}
 				if _, err := client.Do(head, text, http.StatusCreated); err != nil {
 					return err

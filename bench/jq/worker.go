@@ -100,17 +100,17 @@ func (w *workers) accept() {
 
 // enqueue lets pushers send all jobs, each pusher one at a time.
 func (w *workers) enqueue(ctx context.Context, o Options) error {
-	sent := 0
+	sentCount := 0
 	for range o.Pushers {
 		text := jobBody(o)
 		r := &door.Requester{Head: door.Head{Method: "POST", Path: "/job", Header: msgpack}, Want: http.StatusCreated, Answered: func(int64) {}, Fail: w.ledger.fail}
 		r.Next = func() []byte {
-			if sent == o.Jobs || ctx.Err() != nil {
+			if sentCount == o.Jobs || ctx.Err() != nil {
 				return nil
 			}
-			binary.BigEndian.PutUint32(text[len(text)-4:], uint32(sent))
-			w.ledger.sent[sent] = time.Now()
-			sent++
+			binary.BigEndian.PutUint32(text[len(text)-4:], uint32(sentCount))
+			w.ledger.sendTimes[sentCount] = time.Now()
+			sentCount++
 			return text
 		}
 		if err := w.dial(r); err != nil {
@@ -167,11 +167,11 @@ func (s *pushConn) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 		}
 		used += size
 		index, _, _ := strings.Cut(strings.TrimPrefix(first, "POST /"), "/")
-		worker, wrong := strconv.Atoi(index)
+		worker, indexErr := strconv.Atoi(index)
 		_, id, ok := bytes.Cut(body, idKey)
 		_, number, ok2 := bytes.Cut(body, numberKey)
-		if err != nil || wrong != nil || worker >= len(s.reporters) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
-			s.ledger.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, wrong)))
+		if err != nil || indexErr != nil || worker >= len(s.reporters) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
+			s.ledger.fail(fmt.Errorf("a pushed job is not as expected: %q %q %w", first, body, errors.Join(err, indexErr)))
 			return len(in)
 		}
 		c.SetOut(append(c.Out(), acceptedReply...))

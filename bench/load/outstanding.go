@@ -27,7 +27,7 @@ const (
 
 // open takes a slot for a job that was sent, or was to be sent, at the given time. It returns false if
 // MaxOutstanding jobs are outstanding.
-func (o *outstanding) open(sent int64) (Number, bool) {
+func (o *outstanding) open(sendTime int64) (Number, bool) {
 	var i uint32
 	if k := len(o.free); k > 0 {
 		i = o.free[k-1]
@@ -41,7 +41,7 @@ func (o *outstanding) open(sent int64) (Number, bool) {
 	}
 	s := &o.slots[i]
 	s.generation = (s.generation + 1) & (1<<generationBits - 1)
-	s.sentAt, s.state = sent, slotSent
+	s.sentAt, s.state = sendTime, slotSent
 	o.count++
 	return makeNumber(o.submitter, s.generation, i), true
 }
@@ -79,7 +79,7 @@ func (o *outstanding) ack(n Number) (Fault, bool) {
 }
 
 // close ends a job. sent is the time at which it was sent; unacked reports that no ack has come.
-func (o *outstanding) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
+func (o *outstanding) close(n Number) (sendTime int64, unacked bool, fault Fault, ok bool) {
 	s, fault, ok := o.find(n)
 	if !ok {
 		return 0, false, fault, false

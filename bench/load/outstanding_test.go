@@ -16,8 +16,8 @@ func TestOutstandingFaults(t *testing.T) {
 	if fault, ok := b.ack(first); ok || fault != Doubled {
 		t.Errorf("second ack: %v, %v", fault, ok)
 	}
-	if sent, unacked, _, ok := b.close(first); !ok || unacked || sent != 100 {
-		t.Errorf("answer: sent %d, unacked %v, ok %v", sent, unacked, ok)
+	if sendTime, unacked, _, ok := b.close(first); !ok || unacked || sendTime != 100 {
+		t.Errorf("answer: sent %d, unacked %v, ok %v", sendTime, unacked, ok)
 	}
 	if _, _, fault, ok := b.close(first); ok || fault != Doubled {
 		t.Errorf("second answer: %v, %v", fault, ok)
@@ -69,9 +69,9 @@ func TestOutstandingAgainstSet(t *testing.T) {
 		} else if len(openNumbers) > 0 {
 			n := openNumbers[rng.IntN(len(openNumbers))]
 			want, isDue := due[n]
-			sent, _, fault, ok := b.close(n)
-			if ok != isDue || ok && sent != want || !ok && fault != Doubled {
-				t.Fatalf("seed %d, step %d: %x: %v (sent %d, %v), due %v (%d)", seed, i, n, ok, sent, fault, isDue, want)
+			sendTime, _, fault, ok := b.close(n)
+			if ok != isDue || ok && sendTime != want || !ok && fault != Doubled {
+				t.Fatalf("seed %d, step %d: %x: %v (sent %d, %v), due %v (%d)", seed, i, n, ok, sendTime, fault, isDue, want)
 			}
 			delete(due, n)
 		}

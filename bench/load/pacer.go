@@ -64,7 +64,7 @@ func NewPacer(name string, perSecond float64, seed uint64) (Pacer, error) {
 type schedule struct {
 	pacer     Pacer
 	startedAt int64
-	sent      int64
+	sendTime  int64
 	nextAt    int64 // when the next job should be sent, on the loop's clock
 }
 
@@ -80,7 +80,7 @@ func (s *schedule) nextDue(now int64) (intended int64, ok bool) {
 		return 0, false
 	}
 	intended = s.nextAt
-	s.sent++
-	s.nextAt = s.startedAt + int64(s.pacer.At(s.sent))
+	s.sendTime++
+	s.nextAt = s.startedAt + int64(s.pacer.At(s.sendTime))
 	return intended, true
 }

@@ -150,10 +150,10 @@ func (s *Submitter) Answered(id, body []byte) {
 		s.fault(Damaged, "body %.60q", body)
 		return
 	}
-	if sent, ok := s.closeJob(n); ok {
+	if sendTime, ok := s.closeJob(n); ok {
 		s.shard.totals.Answered++
 		if s.shard.recording {
-			s.shard.recordLatency(s.shard.now - sent)
+			s.shard.recordLatency(s.shard.now - sendTime)
 		}
 	}
 	if s.budget > 0 {
@@ -161,8 +161,8 @@ func (s *Submitter) Answered(id, body []byte) {
 	}
 }
 
-func (s *Submitter) closeJob(n Number) (sent int64, ok bool) {
-	sent, unacked, fault, ok := s.jobs.close(n)
+func (s *Submitter) closeJob(n Number) (sendTime int64, ok bool) {
+	sendTime, unacked, fault, ok := s.jobs.close(n)
 	if !ok {
 		s.fault(fault, "answer for %s", n.Append(nil))
 		return 0, false
@@ -171,7 +171,7 @@ func (s *Submitter) closeJob(n Number) (sent int64, ok bool) {
 		s.unacked--
 		s.fault(Unacked, "%s was answered first", n.Append(nil))
 	}
-	return sent, true
+	return sendTime, true
 }
 
 // Refused reports an error of the server about a job or, if id is nil, about something unknown. If the

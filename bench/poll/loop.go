@@ -146,17 +146,17 @@ func (l *Loop) flush() {
 // Do runs f on the loop's thread and waits for it. It reports false, without
 // having run f, when the loop has stopped.
 func (l *Loop) Do(f func()) bool {
-	ran := make(chan struct{})
+	done := make(chan struct{})
 	l.mu.Lock()
 	if l.stopped {
 		l.mu.Unlock()
 		return false
 	}
-	l.tasks = append(l.tasks, func() { f(); close(ran) })
+	l.tasks = append(l.tasks, func() { f(); close(done) })
 	l.mu.Unlock()
 	l.wakeUp()
 	select {
-	case <-ran:
+	case <-done:
 		return true
 	case <-l.done:
 		return false
@@ -174,8 +174,8 @@ func (l *Loop) Stop() {
 }
 
 func (l *Loop) wakeUp() {
-	one := [8]byte{1}
-	_, _ = unix.Write(l.wakeFD, one[:]) // fails only when a wake-up is pending
+	increment := [8]byte{1}
+	_, _ = unix.Write(l.wakeFD, increment[:]) // fails only when a wake-up is pending
 }
 
 func (l *Loop) runTasks() (stop bool) {

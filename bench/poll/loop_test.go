@@ -38,11 +38,11 @@ func startLoop(t *testing.T, step func(int64) int64) *Loop {
 	if step == nil {
 		step = func(int64) int64 { return -1 }
 	}
-	ran := make(chan error, 1)
-	go func() { ran <- l.Run(step) }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- l.Run(step) }()
 	t.Cleanup(func() {
 		l.Stop()
-		if err := <-ran; err != nil {
+		if err := <-runErr; err != nil {
 			t.Error(err)
 		}
 	})

@@ -126,9 +126,9 @@ func figuresTable(r *result.Run) *grid {
 }
 
 // describeLoad describes the load in one line, without the varied parameter.
-func describeLoad(p *result.Params, rounds int, varied ...string) string {
+func describeLoad(p *result.Params, rounds int, exceptNames ...string) string {
 	var parts []string
-	notVaried := func(name string) bool { return !slices.Contains(varied, name) }
+	notVaried := func(name string) bool { return !slices.Contains(exceptNames, name) }
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if p.Rate > 0 && notVaried("rate") && notVaried("submitters") {
 		add("%s jobs/s at %s intervals from %s", formatThousands(p.Rate), p.Arrivals, plural(p.Submitters, "submitter"))

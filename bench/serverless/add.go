@@ -21,7 +21,7 @@ func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int
 	if err != nil {
 		return err
 	}
-	end, left, done := int64(duration), clients, make(chan error, clients)
+	end, clientsLeft, done := int64(duration), clients, make(chan error, clients)
 	var times []time.Duration
 	stopped := make(chan error, 1)
 	go func() { stopped <- loop.Run(func(int64) int64 { return -1 }) }()
@@ -30,7 +30,7 @@ func (d *daemon) measureAdding(ctx context.Context, r *Round, clients, lines int
 	var failed error
 	finish := func(err error) {
 		failed = errors.Join(failed, err)
-		if left--; left == 0 {
+		if clientsLeft--; clientsLeft == 0 {
 			done <- failed
 		}
 	}

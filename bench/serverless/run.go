@@ -97,7 +97,7 @@ func (d *daemon) checkAdded(ctx context.Context, typ string, jobs int) error {
 
 // syncTimes returns the medians of a small write and its fdatasync, with and without making the
 // file longer.
-func syncTimes(dir string) (longer, overwrite time.Duration, err error) {
+func syncTimes(dir string) (appendTime, overwriteTime time.Duration, err error) {
 	f, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {
 		return 0, 0, err
@@ -115,17 +115,17 @@ func syncTimes(dir string) (longer, overwrite time.Duration, err error) {
 		slices.Sort(times)
 		return times[writes/2]
 	}
-	longer = median()
-	overwrite = median()
-	return longer, overwrite, err
+	appendTime = median()
+	overwriteTime = median()
+	return appendTime, overwriteTime, err
 }
 
 // measureFirst runs the shape of that name: it measures the time from the answer to an add until the
 // start of the job, in a type without other jobs.
 func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 	const jobs = 100
-	started := make(chan time.Time, 1)
-	target, err := listenForHandler(func() { started <- time.Now() })
+	startTimes := make(chan time.Time, 1)
+	target, err := listenForHandler(func() { startTimes <- time.Now() })
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (d *daemon) measureFirst(ctx context.Context, r *Round) error {
 		}
 		ackTime := time.Now()
 		select {
-		case at := <-started:
+		case at := <-startTimes:
 			times = append(times, max(0, at.Sub(ackTime)))
 		case <-ctx.Done():
 			return ctx.Err()

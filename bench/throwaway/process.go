@@ -31,18 +31,18 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 	cmd.WaitDelay = outputTimeout
 	p := &process{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error, 1)
+	startErr := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.exited)
 		err := cmd.Start()
-		started <- err
+		startErr <- err
 		if err == nil {
 			_ = cmd.Wait() // its exit state is in cmd.ProcessState
 		}
 	}()
-	err := <-started
+	err := <-startErr
 	if err != nil {
 		<-p.exited
 	}

@@ -134,23 +134,23 @@ func (s *shapeCommand) measure(ctx context.Context, to *target, out *output, o s
 	file := newFile()
 	run := &result.Run{Shape: s.name, Params: o.Params()}
 	file.Runs = []*result.Run{run}
-	live := newProgressLine(out.quiet)
+	progress := newProgressLine(out.quiet)
 	for i := range rounds {
-		o.Progress = live.round(fmt.Sprintf("round %d of %d", i+1, rounds))
+		o.Progress = progress.round(fmt.Sprintf("round %d of %d", i+1, rounds))
 		srv, err := to.start(ctx, &o)
 		if err != nil {
-			live.done()
+			progress.done()
 			return err
 		}
 		run.Server = result.Server{Kind: srv.Kind, Title: srv.Title, Version: srv.Version, Command: srv.Command, Build: srv.Build}
 		r, err := s.run(ctx, srv, o)
 		if err = errors.Join(err, srv.Stop()); err != nil {
-			live.done()
+			progress.done()
 			return err
 		}
 		run.Rounds = append(run.Rounds, r)
 	}
-	live.done()
+	progress.done()
 	return out.saveAndShow(file, style)
 }
 

@@ -220,11 +220,11 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 			t.note("the broker has stopped, and another one is running at its address")
 			return nil
 		}
-		left := fmt.Sprintf("%s running, %s waiting", humanize.Comma(int64(s.Ledger.Running)),
+		summary := fmt.Sprintf("%s running, %s waiting", humanize.Comma(int64(s.Ledger.Running)),
 			humanize.Comma(int64(s.Ledger.Queued+s.Ledger.Delayed)))
-		if left != last {
-			t.note("%s", left)
-			last = left
+		if summary != last {
+			t.note("%s", summary)
+			last = summary
 		}
 		select {
 		case <-time.After(drainPause):

@@ -65,15 +65,15 @@ func (t *tool) describeFleet(f *api.Fleet) string {
 		if p.RoundTripMS != nil {
 			trip = fmt.Sprintf("%.3g ms", *p.RoundTripMS)
 		}
-		var wants []string
+		var parts []string
 		for _, v := range p.Wants {
-			wants = append(wants, fmt.Sprintf("%s (%d)", cli.Clean(strings.Join(v.Types, " ")), v.Places))
+			parts = append(parts, fmt.Sprintf("%s (%d)", cli.Clean(strings.Join(v.Types, " ")), v.Places))
 		}
 		state := p.State
 		if p.Version > 0 {
 			state += fmt.Sprintf(" (version %d)", p.Version)
 		}
-		w.AppendRow(table.Row{cli.Clean(p.Name), p.Epoch, state, trip, p.Lent, p.Borrowed, strings.Join(wants, ", ")})
+		w.AppendRow(table.Row{cli.Clean(p.Name), p.Epoch, state, trip, p.Lent, p.Borrowed, strings.Join(parts, ", ")})
 	}
 	b.WriteString(w.Render())
 	b.WriteByte('\n')

@@ -63,10 +63,10 @@ func describeHistory(j *api.Job) []field {
 		reason = ": " + cli.Clean(j.Reason)
 	}
 	add("ended", "%s  %s%s", formatTime(j.EndedAt), j.Outcome, reason)
-	if waited := formatSpan(float64(j.WaitedMS) / 1000); j.StartedAt == nil {
-		add("waited", "%s, and did not run to its end", waited)
+	if waitTime := formatSpan(float64(j.WaitedMS) / 1000); j.StartedAt == nil {
+		add("waited", "%s, and did not run to its end", waitTime)
 	} else {
-		add("waited", "%s, then ran for %s", waited, formatSpan(float64(j.RanMS)/1000))
+		add("waited", "%s, then ran for %s", waitTime, formatSpan(float64(j.RanMS)/1000))
 	}
 	add("runs", "%d", j.Attempts)
 	if len(j.Groups) > 0 {

@@ -179,11 +179,11 @@ func (l *listCommand) endedTable(items []api.Ended, limit int) table.Writer {
 	)
 	for i := range items {
 		x := &items[i]
-		ran := ""
+		runTime := ""
 		if x.StartedAt != nil {
-			ran = formatSpan(float64(x.RanMS) / 1000)
+			runTime = formatSpan(float64(x.RanMS) / 1000)
 		}
-		w.AppendRow(table.Row{formatTime(x.EndedAt), cli.Clean(x.Type), cli.Clean(x.ID), x.Outcome, formatSpan(float64(x.WaitedMS) / 1000), ran, x.Attempts, cli.Clean(x.Reason)})
+		w.AppendRow(table.Row{formatTime(x.EndedAt), cli.Clean(x.Type), cli.Clean(x.ID), x.Outcome, formatSpan(float64(x.WaitedMS) / 1000), runTime, x.Attempts, cli.Clean(x.Reason)})
 	}
 	return w
 }

@@ -89,15 +89,15 @@ func (x *listItem[T]) UnmarshalJSON(data []byte) error {
 }
 
 // printListing prints a listing of the broker.
-func printListing[T any](ctx context.Context, l *listCommand, kind, emptyText string, tabled func(items []T, limit int) table.Writer) error {
-	return printItems(l, emptyText, tabled, func(fn func(listItem[T]) error) (more bool, err error) {
+func printListing[T any](ctx context.Context, l *listCommand, kind, emptyText string, makeTable func(items []T, limit int) table.Writer) error {
+	return printItems(l, emptyText, makeTable, func(fn func(listItem[T]) error) (more bool, err error) {
 		return eachItem(ctx, l.conn.operator(), "/v1/"+kind, l.limit, fn)
 	})
 }
 
 // printItems prints the items that read finds: as JSON, or as a table with no column wider than
 // a limit.
-func printItems[T any](l *listCommand, emptyText string, tabled func(items []T, limit int) table.Writer, read func(fn func(listItem[T]) error) (more bool, err error)) error {
+func printItems[T any](l *listCommand, emptyText string, makeTable func(items []T, limit int) table.Writer, read func(fn func(listItem[T]) error) (more bool, err error)) error {
 	if l.limit < 1 {
 		return cli.Usagef("--limit %d: must be at least 1", l.limit)
 	}
@@ -117,7 +117,7 @@ func printItems[T any](l *listCommand, emptyText string, tabled func(items []T, 
 		}
 		l.note("%s", emptyText)
 	default:
-		err = outputError(cli.PrintTable(l.stdout, func(width int) table.Writer { return tabled(items, width) }))
+		err = outputError(cli.PrintTable(l.stdout, func(width int) table.Writer { return makeTable(items, width) }))
 	}
 	if more {
 		l.note("there are more than %d; --limit lists more", l.limit)

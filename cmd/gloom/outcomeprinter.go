@@ -305,11 +305,11 @@ func (v *outcomePrinter) finish(counts outcomeCounts, outstanding int, cause, ou
 	}
 	var stop *cli.Fault
 	if (cut || errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted) && outstanding > 0 && !v.job.Detach {
-		left := "cancelled"
+		ending := "cancelled"
 		if v.job.Keep > 0 {
-			left = "kept, and continue"
+			ending = "kept, and continue"
 		}
-		s += fmt.Sprintf("; %s %s", humanize.Comma(int64(outstanding)), left)
+		s += fmt.Sprintf("; %s %s", humanize.Comma(int64(outstanding)), ending)
 	}
 	v.tool.note("%s", s)
 }

@@ -99,19 +99,19 @@ func describeLimits(s *doors.Status, all bool) []field {
 	var f []field
 	for _, name := range slices.Sorted(maps.Keys(s.Limits)) {
 		limit := s.Limits[name]
-		shown := humanize.Comma(limit)
+		text := humanize.Comma(limit)
 		switch {
 		case limit == 0:
-			shown = "none"
+			text = "none"
 		case slices.ContainsFunc([]string{"bytes", "bound", "frame", "history", "memory", "unread"}, func(end string) bool { return strings.HasSuffix(name, end) }):
-			shown = formatBytes(limit)
+			text = formatBytes(limit)
 		}
 		high := limit > 0 && used[name] >= limit-limit/2
 		if high {
-			shown += fmt.Sprintf(" (%d%% used)", int(100*float64(used[name])/float64(limit)))
+			text += fmt.Sprintf(" (%d%% used)", int(100*float64(used[name])/float64(limit)))
 		}
 		if high || all {
-			f = append(f, field{strings.ReplaceAll(name, "_", "-"), shown})
+			f = append(f, field{strings.ReplaceAll(name, "_", "-"), text})
 		}
 	}
 	return f

@@ -14,12 +14,12 @@ func TestLimitsInStatus(t *testing.T) {
 	s.Types = 5
 	for queued, want := range map[int64]string{2: "", 3: "5 (60% used)"} {
 		s.Ledger = api.Ledger{Queued: uint64(queued)}
-		shown := map[string]string{}
+		texts := map[string]string{}
 		for _, f := range describeLimits(s, false) {
-			shown[f.name] = f.value
+			texts[f.name] = f.value
 		}
-		if shown["max-jobs"] != want || shown["max-types"] != "10 (50% used)" || shown["max-conns"] != "" {
-			t.Errorf("%d queued: %v", queued, shown)
+		if texts["max-jobs"] != want || texts["max-types"] != "10 (50% used)" || texts["max-conns"] != "" {
+			t.Errorf("%d queued: %v", queued, texts)
 		}
 		if all := describeLimits(s, true); len(all) != 3 {
 			t.Errorf("all: %v", all)

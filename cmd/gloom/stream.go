@@ -129,7 +129,7 @@ func (st *stream) run(ctx context.Context) error {
 	st.printer.start()
 	defer st.explainWait(ctx, "", st.printer.note)()
 	counts, err := st.print(ctx)
-	outstanding, left := st.jobs.Outstanding()+st.unended, len(st.unprinted)
+	outstanding, unprinted := st.jobs.Outstanding()+st.unended, len(st.unprinted)
 	if err == nil {
 		err = st.printer.flush()
 	}
@@ -149,9 +149,9 @@ func (st *stream) run(ctx context.Context) error {
 		return st.lossError(counts, cause)
 	case cause != nil:
 		var reason *cli.Fault
-		if errors.As(cause, &reason) && reason.Code == exitUnreachable && left > 0 {
+		if errors.As(cause, &reason) && reason.Code == exitUnreachable && unprinted > 0 {
 			f := *reason // a copy, because other goroutines may be reading the cause
-			f.Err = fmt.Errorf("%w; %s not answered", reason.Err, countVerb(left, "job"))
+			f.Err = fmt.Errorf("%w; %s not answered", reason.Err, countVerb(unprinted, "job"))
 			return &f
 		}
 		return cause

@@ -150,7 +150,7 @@ func TestTopFilters(t *testing.T) {
 	}
 	x := onTerminal(t, b, "top", "--sort", "type")
 	x.awaitScreen(`(?s)type-00.*1–7 of 20 types`)
-	for _, c := range []struct{ keys, shows string }{
+	for _, c := range []struct{ keys, text string }{
 		{"\x1b[B", `(?s)type-01.*type-07.*2–8 of 20 types`},
 		{"\x1b[6~", `(?s)type-08.*type-14.*9–15 of 20 types`},
 		{"\x1b[F", `(?s)type-13.*type-19.*14–20 of 20 types`},
@@ -162,7 +162,7 @@ func TestTopFilters(t *testing.T) {
 		{"\x1b", `1–7 of 20 types`},
 	} {
 		x.tty.WriteString(c.keys)
-		x.awaitScreen(c.shows)
+		x.awaitScreen(c.text)
 	}
 	x.tty.WriteString("q")
 	if err := x.exit(); err != nil {

@@ -316,8 +316,8 @@ func (s *screen) content() string {
 	n := len(v.Types)
 	v.Types = v.Types[s.firstRow:min(s.firstRow+s.rows, n)]
 	foot := "q quit   ←→ sort by " + s.sort + "   r reverse   / filter   space update"
-	if shown := len(v.Types); shown < n {
-		foot = fmt.Sprintf("%d–%d of %d types ↑↓   ", s.firstRow+1, s.firstRow+shown, n) + foot
+	if shownTypes := len(v.Types); shownTypes < n {
+		foot = fmt.Sprintf("%d–%d of %d types ↑↓   ", s.firstRow+1, s.firstRow+shownTypes, n) + foot
 	}
 	switch {
 	case s.typingFilter:

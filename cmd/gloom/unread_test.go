@@ -34,14 +34,14 @@ func TestUnreadCount(t *testing.T) {
 }
 
 // slowReader counts the lines that reach it, and the lines that it is told were lost.
-type slowReader struct{ lines, lost atomic.Int64 }
+type slowReader struct{ lines, lostLines atomic.Int64 }
 
 func (s *slowReader) Write(text []byte) (int, error) {
 	time.Sleep(100 * time.Microsecond) // meanwhile lines are lost
 	for l := range strings.Lines(string(text)) {
 		var n int64
 		if _, err := fmt.Sscanf(strings.ReplaceAll(l, ",", ""), "gloom: lost %d", &n); err == nil {
-			s.lost.Add(n)
+			s.lostLines.Add(n)
 		} else {
 			s.lines.Add(1)
 		}
@@ -70,7 +70,7 @@ func TestUnreadLineCount(t *testing.T) {
 		_, _ = u.Write([]byte("the end\n"))
 		time.Sleep(time.Millisecond)
 	}
-	if sum := int(to.lines.Load() + to.lost.Load()); sum < writers*linesPerWriter || sum > writers*linesPerWriter+ends {
-		t.Errorf("%d lines and %d lost ones are %d, not %d", to.lines.Load(), to.lost.Load(), sum, writers*linesPerWriter)
+	if sum := int(to.lines.Load() + to.lostLines.Load()); sum < writers*linesPerWriter || sum > writers*linesPerWriter+ends {
+		t.Errorf("%d lines and %d lost ones are %d, not %d", to.lines.Load(), to.lostLines.Load(), sum, writers*linesPerWriter)
 	}
 }

@@ -52,12 +52,12 @@ func (l *limit) parseRate(v string) error {
 		return nil
 	}
 	number, unit, _ := strings.Cut(v, "/")
-	per, known := map[string]float64{"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}[unit]
+	unitSeconds, known := map[string]float64{"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}[unit]
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || !known || !(n >= 0 && n <= 1e9) {
 		return errors.New("must be a rate such as 100/s, 30/m, 5/h or none, at most 1e9/s")
 	}
-	l.value = new(n / per)
+	l.value = new(n / unitSeconds)
 	return nil
 }
 

@@ -19,8 +19,8 @@ func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signal
 	daemon.NotifyStopping()
 	srv.Drain() // before the log says so
 	waits := ""
-	if left := srv.Leftovers(); left != (wording.Leftovers{}) {
-		waits = fmt.Sprintf("; waiting up to %s for %s; a second signal stops at once", timeout, left)
+	if leftovers := srv.Leftovers(); leftovers != (wording.Leftovers{}) {
+		waits = fmt.Sprintf("; waiting up to %s for %s; a second signal stops at once", timeout, leftovers)
 	}
 	log.Info().Stringer("drain_timeout", timeout).Msg("draining: no new jobs" + waits)
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

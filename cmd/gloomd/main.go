@@ -61,9 +61,9 @@ func run(opt settings.Options) error {
 		return err
 	}
 	var srv *server.Server
-	started := make(chan struct{})
+	startDone := make(chan struct{})
 	signals := daemon.Notify(func() {
-		<-started
+		<-startDone
 		reload(srv, log, opt.LimitsFile)
 	})
 	defer signals.Close()
@@ -71,7 +71,7 @@ func run(opt settings.Options) error {
 	if srv, err = server.Start(opt, log.Logger); err != nil {
 		return addLineOfFile(opt.LimitsFile, err)
 	}
-	close(started)
+	close(startDone)
 	srv.ServeHTTP(admin.New(srv, log.Audit))
 	announce(srv, log)
 	select {

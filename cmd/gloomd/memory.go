@@ -63,14 +63,14 @@ func divideMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 		o.MaxMemory = max(host/2, minDefaultMemory, sum, 4*frame)
 	}
 	budget := o.MaxMemory
-	shown := cli.FormatBytes(budget)
+	text := cli.FormatBytes(budget)
 	switch {
 	case budget < minMemory:
-		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.FormatBytes(minMemory)}
+		return &guard.OptionError{Flag: "max-memory", Value: text, Reason: "must be at least " + cli.FormatBytes(minMemory)}
 	case sum > budget:
-		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "is less than " + strings.Join(set, " and ")}
+		return &guard.OptionError{Flag: "max-memory", Value: text, Reason: "is less than " + strings.Join(set, " and ")}
 	case frame > budget/4:
-		return &guard.OptionError{Flag: "max-frame", Value: cli.FormatBytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
+		return &guard.OptionError{Flag: "max-frame", Value: cli.FormatBytes(frame), Reason: "must be at most a quarter of --max-memory " + text}
 	}
 	for _, s := range memoryShares(o) {
 		if !cli.IsSet(f, s.flag) {
@@ -81,7 +81,7 @@ func divideMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	if !cli.IsSet(f, "history") {
 		o.History = min(o.History, budget/4)
 	} else if o.History > budget/4 {
-		return &guard.OptionError{Flag: "history", Value: cli.FormatBytes(o.History), Reason: "must be at most a quarter of --max-memory " + shown}
+		return &guard.OptionError{Flag: "history", Value: cli.FormatBytes(o.History), Reason: "must be at most a quarter of --max-memory " + text}
 	}
 	if !cli.IsSet(f, "max-types") {
 		o.MaxTypes = int(min(int64(o.MaxTypes), budget/4/typeMemory))

@@ -79,11 +79,11 @@ func TestDocumentedOptionsExist(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		named := regexp.MustCompile("`--([a-z-]+)").FindAllStringSubmatch(string(data), -1)
-		if len(named) == 0 {
+		matches := regexp.MustCompile("`--([a-z-]+)").FindAllStringSubmatch(string(data), -1)
+		if len(matches) == 0 {
 			t.Errorf("%s names no option", path)
 		}
-		for _, m := range named {
+		for _, m := range matches {
 			if known.Lookup(m[1]) == nil && m[1] != "help" {
 				t.Errorf("%s names --%s", path, m[1])
 			}

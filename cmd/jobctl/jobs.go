@@ -141,11 +141,11 @@ func (a *app) sendSignal(args []string, target string) error {
 			}
 			continue
 		}
-		sent := "yes"
+		result := "yes"
 		if !eot.IsTruthy(m.Value) {
-			sent, unsent = "no", true
+			result, unsent = "no", true
 		}
-		t.add(m.Name, sent, "")
+		t.add(m.Name, result, "")
 	}
 	if a.json {
 		err = a.printJSON(answer)

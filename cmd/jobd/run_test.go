@@ -333,9 +333,9 @@ func TestFileLimitBoundsConnections(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	low := limit
-	low.Cur = 256
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+	lowLimit := limit
+	lowLimit.Cur = 256
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lowLimit); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

@@ -51,14 +51,14 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	config := o.broker
 	lost := make(chan struct{})
 	closeLost := sync.OnceFunc(func() { close(lost) })
-	var reached, failing atomic.Bool
+	var wasReached, isFailing atomic.Bool
 	config.OnNotice = func(side string, n gloom.Notice) {
 		if side == link.SubmitterSide {
-			reached.Store(n.Event == gloom.EventConnected)
+			wasReached.Store(n.Event == gloom.EventConnected)
 		}
 		switch n.Event {
 		case gloom.EventConnected, gloom.EventJoined:
-			if failing.Swap(false) {
+			if isFailing.Swap(false) {
 				log.Info().Str("broker", config.SubmitAddr).Msg("the broker has been reached")
 			}
 		case gloom.EventLost:
@@ -68,7 +68,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 				log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses the connection; trying again")
 			}
 		case gloom.EventFailed:
-			if !failing.Swap(true) { // once in an outage, not once in an attempt
+			if !isFailing.Swap(true) { // once in an outage, not once in an attempt
 				flag, addr := "--broker", config.SubmitAddr
 				if side != link.SubmitterSide {
 					flag, addr = "--broker-workers", config.WorkerAddr
@@ -77,7 +77,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			}
 		}
 	}
-	b := master.Broker{Lost: lost, Exclusive: o.exclusive(), IsReachable: reached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // these are the defaults of an external broker
+	b := master.Broker{Lost: lost, Exclusive: o.exclusive(), IsReachable: wasReached.Load, MaxGroups: 16, MaxPrefetch: link.MaxSlots} // these are the defaults of an external broker
 	if config.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
@@ -104,11 +104,11 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		return b, err
 	}
 	b.Submitter, b.Worker, b.Close, b.Health, b.Forget, b.WantRights = l.SubmitterOptions(), l.WorkerOptions, l.Close, l.Health, l.ForgetSide, l.RetryRights
-	if own := l.EmbeddedBroker(); own != nil {
-		own.ServeHTTP(admin.New(own, zerolog.Nop()))
+	if embedded := l.EmbeddedBroker(); embedded != nil {
+		embedded.ServeHTTP(admin.New(embedded, zerolog.Nop()))
 		b.Rules = master.Rules{Base: "http://localhost", HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, own.HTTPAddr().Network(), own.HTTPAddr().String())
+				return new(net.Dialer).DialContext(ctx, embedded.HTTPAddr().Network(), embedded.HTTPAddr().String())
 			},
 		}}}
 		return b, nil

@@ -136,9 +136,9 @@ func startGloomWorker(t *testing.T, addr, typ string, handle gloom.Handler) {
 	runGloomWorker(t, addr, &gloom.Worker{Type: typ, Handler: handle})
 }
 
-func runGloomWorker(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Option) {
+func runGloomWorker(t *testing.T, addr string, w *gloom.Worker, options ...gloom.Option) {
 	t.Helper()
-	w.Options = append(more, gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond))
+	w.Options = append(options, gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	if err := w.Start(ctx); err != nil {
@@ -165,7 +165,7 @@ func TestSocketWorkers(t *testing.T) {
 		}
 		return j.Body, nil
 	}
-	try := func(t *testing.T, d *process) {
+	runJobs := func(t *testing.T, d *process) {
 		c := d.client(t, jsonType)
 		id := c.enqueue(`{"name":"sock","argument":{"n":18446744073709551615,"b":{"$bin":"AAE="}},"keep_result":true}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"result":{"n":18446744073709551615,"b":{"$bin":"AAE="}}}`)
@@ -179,13 +179,13 @@ func TestSocketWorkers(t *testing.T) {
 		at := "unix:" + filepath.Join(t.TempDir(), "work")
 		d := start(t, "--worker-addr", at)
 		startGloomWorker(t, at, "jq.sock", echo)
-		try(t, d)
+		runJobs(t, d)
 	})
 	t.Run("shared", func(t *testing.T) {
 		b := startShared(t, nil)
 		d := start(t, brokerFlags(b)...)
 		startGloomWorker(t, b.WorkerAddr().String(), "jq.sock", echo)
-		try(t, d)
+		runJobs(t, d)
 	})
 	t.Run("kept away", func(t *testing.T) {
 		b := startShared(t, nil)
@@ -223,7 +223,7 @@ func TestSingleRunJobs(t *testing.T) {
 			b := startShared(t, nil)
 			d := start(t, brokerFlags(b)...)
 			c := d.client(t, jsonType)
-			once := c.enqueue(`{"name":"sock","argument":{"n":1},"max_retry":0}`)
+			singleRunID := c.enqueue(`{"name":"sock","argument":{"n":1},"max_retry":0}`)
 			often := c.enqueue(`{"name":"sock","argument":{"n":2},"priority":1}`)
 			runGloomWorker(t, b.WorkerAddr().String(), &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
 				if string(j.Body) == `{"n":1}` {
@@ -232,15 +232,15 @@ func TestSingleRunJobs(t *testing.T) {
 				return j.Body, nil
 			}})
 			c.do("GET", "/job/"+often+"/polling?timeout=60", "").wantStatus(200)
-			c.do("GET", "/job/"+once, "").wantStatus(200).has(`{"status":"queued"}`)
+			c.do("GET", "/job/"+singleRunID, "").wantStatus(200).has(`{"status":"queued"}`)
 			worker := c.register(`{"name":"w","max_jobs":1}`)
-			if got := c.pull(worker, 1); len(got) != 1 || got[0] != once {
-				t.Fatalf("pulled %v, want %s", got, once)
+			if got := c.pull(worker, 1); len(got) != 1 || got[0] != singleRunID {
+				t.Fatalf("pulled %v, want %s", got, singleRunID)
 			}
 			b.Close() // the broker loses the job, too
 			startShared(t, b)
 			d.waitUntilReady()
-			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).wantStatus(204)
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, singleRunID), "worker-id", worker).wantStatus(204)
 		})
 	}
 }
@@ -328,8 +328,8 @@ func TestCutConnections(t *testing.T) {
 	eventually(t, "a connection breaks", func() bool { return breakCount() > 0 })
 	start := time.Now()
 	eventually(t, "seven more connections break", func() bool { return breakCount() >= 8 })
-	if took := time.Since(start); took < time.Second {
-		t.Errorf("seven connections broke in %v", took)
+	if duration := time.Since(start); duration < time.Second {
+		t.Errorf("seven connections broke in %v", duration)
 	}
 	id := c.enqueue(`{"name":"n","argument":{}}`)
 	c.do("PUT", "/v1/constraints/k", `{"match":{},"concurrency":1}`).wantStatus(201)
@@ -663,8 +663,8 @@ func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 			c.do("PUT", path(id), string(body)).wantStatus(201)
 			jobs[ns+id] = c.enqueue(fmt.Sprintf(`{"name":"same","argument":{"n":%d},"priority":%d}`, i, i))
 		}
-		per, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/u", "op": "exists", "value": true}, "concurrency": 1, "rate": 1000, "per": "/argument/u"})
-		c.do("PUT", path("per"), string(per)).wantStatus(201)
+		constraint, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/u", "op": "exists", "value": true}, "concurrency": 1, "rate": 1000, "per": "/argument/u"})
+		c.do("PUT", path("per"), string(constraint)).wantStatus(201)
 	}
 	// Each master counts only its own jobs.
 	for _, ns := range spaces {
@@ -697,9 +697,9 @@ func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 	}
 	// The buckets of constraints with per are separate, too.
 	for _, ns := range spaces {
-		mine := clients[ns].enqueue(`{"name":"same","argument":{"u":1}}`)
-		if got := clients[ns].pull(workers[ns], 20); len(got) != 1 || got[0] != mine {
-			t.Errorf("%.20s: %v runs, want %s", ns, got, mine)
+		jobID := clients[ns].enqueue(`{"name":"same","argument":{"u":1}}`)
+		if got := clients[ns].pull(workers[ns], 20); len(got) != 1 || got[0] != jobID {
+			t.Errorf("%.20s: %v runs, want %s", ns, got, jobID)
 		}
 	}
 }
@@ -708,8 +708,8 @@ func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 // share a namespace at a broker but not a store cannot work, but neither ends the other's jobs.
 func TestForeignJobs(t *testing.T) {
 	b := startShared(t, nil)
-	one, two := start(t, brokerFlags(b)...).client(t, jsonType), start(t, brokerFlags(b)...).client(t, jsonType)
-	idle := two.register(`{"name":"w","max_jobs":5}`)
+	firstClient, secondClient := start(t, brokerFlags(b)...).client(t, jsonType), start(t, brokerFlags(b)...).client(t, jsonType)
+	idle := secondClient.register(`{"name":"w","max_jobs":5}`)
 	stop := make(chan struct{})
 	firstAsked := make(chan struct{})
 	go func() {
@@ -719,18 +719,18 @@ func TestForeignJobs(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				two.do("POST", "/worker/jobs?wait=0.2&max=5", "", "worker-id", idle)
+				secondClient.do("POST", "/worker/jobs?wait=0.2&max=5", "", "worker-id", idle)
 			}
 		}
 	}()
-	id := one.enqueue(`{"name":"same","argument":{}}`)
-	if st := one.do("GET", "/job/"+id+"/polling?timeout=1", ""); st.status != 408 {
+	id := firstClient.enqueue(`{"name":"same","argument":{}}`)
+	if st := firstClient.do("GET", "/job/"+id+"/polling?timeout=1", ""); st.status != 408 {
 		t.Errorf("nobody has run the job: %d %s", st.status, st.text)
 	}
 	close(stop)
 	<-firstAsked
-	worker := one.register(`{"name":"w","max_jobs":5}`)
-	if got := one.pull(worker, 5); len(got) != 1 || got[0] != id {
+	worker := firstClient.register(`{"name":"w","max_jobs":5}`)
+	if got := firstClient.pull(worker, 5); len(got) != 1 || got[0] != id {
 		t.Errorf("pulled %v, want %s", got, id)
 	}
 }

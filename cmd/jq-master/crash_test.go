@@ -36,9 +36,9 @@ func becomeChild() {
 	}
 	name, text, _ := strings.Cut(os.Args[2], ":")
 	count, _ := strconv.Atoi(text)
-	var passed atomic.Int64
+	var passCount atomic.Int64
 	failpoint.Hook = func(at string) {
-		if at == name && passed.Add(1) == int64(count) {
+		if at == name && passCount.Add(1) == int64(count) {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 	}
@@ -80,12 +80,12 @@ var httpClient = &http.Client{Timeout: 15 * time.Second}
 func newTestSite(t *testing.T, crashPoint string) *testSite {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	rng := rand.New(rand.NewPCG(seed, 0))
 	var mu sync.Mutex
 	s := &testSite{
 		t: t, redis: redistest.New(t, "--appendfsync", "always"), accepted: map[int]acceptedJob{}, refused: map[int]bool{},
 		runs: map[int]int{}, ended: map[int]bool{}, fetched: map[int]bool{}, stop: make(chan struct{}), finished: make(chan struct{}),
-		random: func(n int) int { mu.Lock(); defer mu.Unlock(); return random.IntN(n) },
+		random: func(n int) int { mu.Lock(); defer mu.Unlock(); return rng.IntN(n) },
 	}
 	s.master = s.newMaster(crashPoint, false)
 	if err := s.master.Launch(); err != nil {
@@ -257,12 +257,12 @@ func (s *testSite) work(w http.ResponseWriter, r *http.Request) {
 }
 
 // progress waits until this many more jobs have been accepted, and this many more have ended.
-func (s *testSite) progress(more int) {
+func (s *testSite) progress(goal int) {
 	s.t.Helper()
 	s.mu.Lock()
-	acceptedCount, endedCount := len(s.accepted)+more, len(s.ended)+more
+	acceptedCount, endedCount := len(s.accepted)+goal, len(s.ended)+goal
 	s.mu.Unlock()
-	s.waitUntil(fmt.Sprintf("%d more jobs end", more), func() bool {
+	s.waitUntil(fmt.Sprintf("%d more jobs end", goal), func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.accepted) >= acceptedCount && len(s.ended) >= endedCount

@@ -40,7 +40,7 @@ func TestReadmeExamples(t *testing.T) {
 	d := start(t)
 	text := strings.ReplaceAll(readme(t), "http://127.0.0.1:9996", d.url)
 	ids := map[string]string{}
-	var ran int
+	var runCount int
 	steps := regexp.MustCompile("(?ms)^```(sh|python)\n(.*?)^```\n(?:```\n(.*?)^```\n)?").FindAllStringSubmatch(text, -1)
 	for _, s := range steps {
 		kind, step, want := s[1], s[2], s[3]
@@ -65,10 +65,10 @@ func TestReadmeExamples(t *testing.T) {
 		if m := regexp.MustCompile(`^\{"(job_id|worker_id)":"([^"]+)"`).FindStringSubmatch(string(out)); m != nil {
 			ids[m[1]] = m[2]
 		}
-		ran++
+		runCount++
 	}
-	if ran != 7 {
-		t.Errorf("%d steps of the README were run, want 7", ran)
+	if runCount != 7 {
+		t.Errorf("%d steps of the README were run, want 7", runCount)
 	}
 }
 
@@ -77,8 +77,8 @@ func TestReadmeOptions(t *testing.T) {
 	opt := defaults()
 	known := map[string]bool{"target": true, "help": true}
 	command(&opt, nil).Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
-	ours := regexp.MustCompile("`gloom(-bench)? [^`]*`").ReplaceAllString(readme(t), "")
-	names := regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`).FindAllStringSubmatch(ours, -1)
+	ownText := regexp.MustCompile("`gloom(-bench)? [^`]*`").ReplaceAllString(readme(t), "")
+	names := regexp.MustCompile(`--([a-z]+(?:-[a-z]+)*)`).FindAllStringSubmatch(ownText, -1)
 	for _, m := range names {
 		if !known[m[1]] {
 			t.Errorf("the README names --%s, which there is not", m[1])

@@ -202,7 +202,7 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--max-body", "64KiB")
 	inBothEncodings(t, d, func(t *testing.T, c *client) {
-		job := func(more string) string { return `{"name":"a","argument":{},` + more + `}` }
+		job := func(rest string) string { return `{"name":"a","argument":{},` + rest + `}` }
 		long := strings.Repeat("x", 201)
 		for _, x := range []struct{ body, code, field string }{
 			{`[]`, "invalid_type", ""}, {`"x"`, "invalid_type", ""}, {`null`, "invalid_type", ""},
@@ -224,7 +224,7 @@ func TestBadInput(t *testing.T) {
 		} {
 			c.do("POST", "/jobs", x.body).wantRefusal(400, x.code, x.field)
 		}
-		worker := func(more string) string { return `{"name":"w","max_jobs":1,` + more + `}` }
+		worker := func(rest string) string { return `{"name":"w","max_jobs":1,` + rest + `}` }
 		for _, x := range []struct{ body, code, field string }{
 			{`{"name":"w"}`, "missing_field", "max_jobs"}, {`{"max_jobs":1}`, "missing_field", "name"}, {`{"name":"w","max_jobs":0}`, "invalid_value", "max_jobs"}, {`{"name":"w","max_jobs":10001}`, "invalid_value", "max_jobs"}, {`{"name":"w","max_jobs":"1"}`, "invalid_type", "max_jobs"},
 			{worker(`"url":"ftp://127.0.0.1"`), "invalid_value", "url"}, {worker(`"url":"http://192.0.2.1"`), "invalid_value", "url"}, {worker(`"url":5`), "invalid_type", "url"}, {worker(`"port":0`), "invalid_value", "port"}, {worker(`"port":65536`), "invalid_value", "port"},
@@ -234,8 +234,8 @@ func TestBadInput(t *testing.T) {
 			c.do("POST", "/worker", x.body).wantRefusal(400, x.code, x.field)
 		}
 		w := c.register(`{"name":"w","max_jobs":1}`)
-		nobody := "01890000-0000-7000-8000-000000000000"
-		done := func(more string) string { return `{"job_id":"` + nobody + `",` + more + `}` }
+		unknownID := "01890000-0000-7000-8000-000000000000"
+		done := func(rest string) string { return `{"job_id":"` + unknownID + `",` + rest + `}` }
 		for _, x := range []struct {
 			body   string
 			status int
@@ -256,23 +256,23 @@ func TestBadInput(t *testing.T) {
 			code, field  string
 		}{
 			{"POST", "/worker/jobs?max=0", 400, "invalid_value", "max"}, {"POST", "/worker/jobs?max=x", 400, "invalid_value", "max"}, {"POST", "/worker/jobs?wait=-1", 400, "invalid_value", "wait"}, {"POST", "/worker/jobs?wait=NaN", 400, "invalid_value", "wait"},
-			{"GET", "/job/x/polling?timeout=x", 400, "invalid_value", "timeout"}, {"GET", "/job/x/polling", 404, "unknown_job", ""}, {"GET", "/job/" + nobody, 404, "unknown_job", ""}, {"DELETE", "/job/" + nobody, 404, "unknown_job", ""},
+			{"GET", "/job/x/polling?timeout=x", 400, "invalid_value", "timeout"}, {"GET", "/job/x/polling", 404, "unknown_job", ""}, {"GET", "/job/" + unknownID, 404, "unknown_job", ""}, {"DELETE", "/job/" + unknownID, 404, "unknown_job", ""},
 			{"GET", "/v1/jobs?limit=0", 400, "invalid_value", "limit"}, {"GET", "/v1/jobs?limit=501", 400, "invalid_value", "limit"}, {"GET", "/v1/jobs?limit=x", 400, "invalid_type", "limit"}, {"GET", "/v1/jobs?status=lost", 400, "invalid_value", "status"}, {"GET", "/v1/jobs?cursor=x", 400, "invalid_value", "cursor"}, {"GET", "/v1/jobs?from=x", 400, "invalid_value", "from"}, {"GET", "/v1/jobs?worker=x", 400, "invalid_value", "worker"},
 			{"GET", "/v1/jobs/x", 404, "unknown_job", ""}, {"POST", "/v1/jobs/x/retry", 404, "unknown_job", ""}, {"DELETE", "/v1/workers/x", 404, "unknown_worker", ""}, {"GET", "/v1/constraints/none", 404, "unknown_constraint", ""}, {"DELETE", "/v1/constraints/none", 404, "unknown_constraint", ""},
 			{"GET", "/nothing", 404, "not_found", ""}, {"GET", "/job/", 404, "not_found", ""}, {"GET", "//job", 404, "not_found", ""}, {"GET", "/job", 405, "method_not_allowed", ""}, {"PUT", "/v1/stats", 405, "method_not_allowed", ""}, {"POST", "/healthz", 405, "method_not_allowed", ""},
 		} {
 			c.do(x.method, x.path, "", "worker-id", w).wantRefusal(x.status, x.code, x.field)
 		}
-		if got := c.do("PATCH", "/job/"+nobody, "").header.Get("Allow"); got != "GET, HEAD, DELETE" {
+		if got := c.do("PATCH", "/job/"+unknownID, "").header.Get("Allow"); got != "GET, HEAD, DELETE" {
 			t.Errorf("Allow is %s", got)
 		}
 		for _, path := range []string{"/done", "/worker/heartbeat", "/worker/jobs"} {
 			c.do("POST", path, "").wantRefusal(400, "missing_field", "worker-id")
 			c.do("POST", path, "", "worker-id", "x").wantRefusal(404, "unknown_worker", "worker-id")
-			c.do("POST", path, "", "worker-id", nobody).wantRefusal(404, "unknown_worker", "")
+			c.do("POST", path, "", "worker-id", unknownID).wantRefusal(404, "unknown_worker", "")
 		}
 		// A report is checked in this order: header, worker, body.
-		c.send("POST", "/done", []byte{0xc1}, "worker-id", nobody).wantRefusal(404, "unknown_worker", "")
+		c.send("POST", "/done", []byte{0xc1}, "worker-id", unknownID).wantRefusal(404, "unknown_worker", "")
 		c.send("POST", "/done", []byte{0xc1}, "worker-id", w).wantRefusal(400, "invalid_body", "")
 		c.send("POST", "/job", []byte{}).wantRefusal(400, "invalid_body", "")
 		c.send("POST", "/job", []byte("{}{}")).wantRefusal(400, "invalid_body", "")
@@ -280,7 +280,7 @@ func TestBadInput(t *testing.T) {
 		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Content-Encoding", "gzip").wantRefusal(415, "unsupported_media_type", "")
 		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Idempotency-Key", strings.Repeat("k", 256)).wantRefusal(400, "invalid_value", "Idempotency-Key")
 		c.do("POST", "/job", `{"name":"a","argument":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`).wantRefusal(413, "too_large", "")
-		c.do("GET", "/job/"+nobody, "", "Accept", "text/plain").wantRefusal(406, "not_acceptable", "")
+		c.do("GET", "/job/"+unknownID, "", "Accept", "text/plain").wantRefusal(406, "not_acceptable", "")
 		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 	for name, x := range map[string]struct{ bytes, code string }{
@@ -407,8 +407,8 @@ func TestBytesOfValuesAreKept(t *testing.T) {
 	t.Parallel()
 	d := start(t)
 	c := d.client(t, msgpackType)
-	odd := "\xde\x00\x03" + "\xd9\x01k\xcd\x00\x05" + "\xc0\xca\x7f\xc0\x00\x00" + "\x93\x01\xff\xd4\x07!\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01"
-	c.send("POST", "/job", []byte("\x83\xa4name\xa1v\xa8argument"+odd+"\xabkeep_result\xc3")).wantStatus(201)
+	oddMap := "\xde\x00\x03" + "\xd9\x01k\xcd\x00\x05" + "\xc0\xca\x7f\xc0\x00\x00" + "\x93\x01\xff\xd4\x07!\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01"
+	c.send("POST", "/job", []byte("\x83\xa4name\xa1v\xa8argument"+oddMap+"\xabkeep_result\xc3")).wantStatus(201)
 	pushedBody := make(chan []byte, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -422,13 +422,13 @@ func TestBytesOfValuesAreKept(t *testing.T) {
 	case <-time.After(testTimeout):
 		t.Fatal("the job is not pushed")
 	}
-	if !strings.Contains(string(pushed), "\xa8argument"+odd) {
+	if !strings.Contains(string(pushed), "\xa8argument"+oddMap) {
 		t.Errorf("the worker got % x", pushed)
 	}
 	id := pack.Value(pushed).Field("job_id").Bytes()
-	c.send("POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+string(id)+"\xa4type\xa7success\xa6result"+odd), "worker-id", w).wantStatus(204)
+	c.send("POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+string(id)+"\xa4type\xa7success\xa6result"+oddMap), "worker-id", w).wantStatus(204)
 	st := c.do("GET", "/job/"+string(id), "").wantStatus(200)
-	if want := string(pack.AppendJSON(nil, []byte(odd))); !strings.Contains(st.text, want) {
+	if want := string(pack.AppendJSON(nil, []byte(oddMap))); !strings.Contains(st.text, want) {
 		t.Errorf("the result is %s, want %s", st.text, want)
 	}
 }
@@ -446,8 +446,8 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 		}
 		c.do("POST", "/job", `{"name":"once","argument":{"n":2}}`, "Idempotency-Key", key).wantRefusal(422, "idempotency_key_reused", "")
 		batch := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201)
-		if same := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201); same.text != batch.text {
-			t.Errorf("%s, then %s", batch.text, same.text)
+		if reply := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).wantStatus(201); reply.text != batch.text {
+			t.Errorf("%s, then %s", batch.text, reply.text)
 		}
 		if ids := batch.decode()["job_ids"].([]any); len(ids) != 2 || ids[0] == ids[1] {
 			t.Errorf("a batch of two gives %v", ids)

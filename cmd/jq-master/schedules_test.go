@@ -107,7 +107,7 @@ func TestKillsBetweenDueTimes(t *testing.T) {
 		eventually(t, "there is a master", func() bool { return len(servers) > 0 || s.Ready(t.Context()) == nil })
 		servers = append(servers, s)
 	}
-	var shown struct {
+	var view struct {
 		Created time.Time `json:"created_at"`
 		Last    []struct {
 			Due     time.Time `json:"due_at"`
@@ -128,25 +128,25 @@ func TestKillsBetweenDueTimes(t *testing.T) {
 		defer res.Body.Close()
 		return res.StatusCode == 200 && json.NewDecoder(res.Body).Decode(to) == nil
 	}
-	if !call(servers[0], "PUT", "/v1/schedules/tick", `{"cron":"@every 1s","catch_up":"all","job":{"name":"x","argument":{}}}`, &shown) {
+	if !call(servers[0], "PUT", "/v1/schedules/tick", `{"cron":"@every 1s","catch_up":"all","job":{"name":"x","argument":{}}}`, &view) {
 		t.Fatal("the schedule is refused")
 	}
 	last := servers[2]
 	eventually(t, "the last master makes jobs", func() bool {
-		n := len(shown.Last)
-		return last.Ready(t.Context()) == nil && call(last, "GET", "/v1/schedules/tick", "", &shown) && n > 0 && len(shown.Last) > n && n >= 4
+		n := len(view.Last)
+		return last.Ready(t.Context()) == nil && call(last, "GET", "/v1/schedules/tick", "", &view) && n > 0 && len(view.Last) > n && n >= 4
 	})
 	var stats struct{ States map[string]int }
 	if !call(last, "GET", "/v1/stats", "", &stats) {
 		t.Fatal("no statistics")
 	}
-	n := int(shown.Last[0].Due.Sub(shown.Created) / time.Second)
+	n := int(view.Last[0].Due.Sub(view.Created) / time.Second)
 	if got := stats.States["queued"]; got != n && got != n+1 {
 		t.Errorf("%d due times, %d jobs", n, got)
 	}
-	for i, run := range shown.Last {
+	for i, run := range view.Last {
 		var job struct{ Status string }
-		if !call(last, "GET", "/job/"+run.Job, "", &job) || !run.Due.Equal(shown.Last[0].Due.Add(-time.Duration(i)*time.Second)) {
+		if !call(last, "GET", "/job/"+run.Job, "", &job) || !run.Due.Equal(view.Last[0].Due.Add(-time.Duration(i)*time.Second)) {
 			t.Error(fmt.Sprintf("%+v", run), job)
 		}
 	}

@@ -64,7 +64,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	// Jobs are pushed only to a worker that has a certificate of these authorities for this name.
-	pushed := make(chan string, 1)
+	jobIDs := make(chan string, 1)
 	serve := func(certs string) *httptest.Server {
 		pair, err := tls.LoadX509KeyPair(filepath.Join(certs, "server.pem"), filepath.Join(certs, "server.key"))
 		if err != nil {
@@ -76,7 +76,7 @@ func TestTLS(t *testing.T) {
 				t.Errorf("pushed %s with %v", r.URL, r.Header)
 			}
 			w.WriteHeader(202)
-			pushed <- r.Host
+			jobIDs <- r.Host
 		}))
 		s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 		s.StartTLS()
@@ -98,7 +98,7 @@ func TestTLS(t *testing.T) {
 	}
 	c.do("GET", "/job/"+job, "").wantStatus(200).has(`{"status":"queued"}`)
 	worker := c.register(`{"name":"w","max_jobs":1,"token":"secret","url":"` + trusted.URL + `"}`)
-	<-pushed
+	<-jobIDs
 	c.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":7}`, "worker-id", worker).wantStatus(204)
 	c.do("GET", "/job/"+job+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"done","result":7}`)
 

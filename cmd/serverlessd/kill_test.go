@@ -269,7 +269,7 @@ func runUntilDeath(s *testSite, at string) {
 // TestNoConcurrentRuns: the daemon and its guard are killed at the same time. Processes that a
 // run has left, in its process group or outside, have ended before the job runs again.
 func TestNoConcurrentRuns(t *testing.T) {
-	for name, starts := range map[string]string{"in its group": "sleep 1000", "out of its group": "setsid sleep 1000"} {
+	for name, script := range map[string]string{"in its group": "sleep 1000", "out of its group": "setsid sleep 1000"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newTestSite(t)
@@ -280,7 +280,7 @@ func TestNoConcurrentRuns(t *testing.T) {
 	echo "again beside ${state:-none}" >> %[2]s
 	exit 0
 fi
-%[3]s & echo $! > %[1]s.new; mv %[1]s.new %[1]s; wait`, first, s.runsPath(), starts)) {
+%[3]s & echo $! > %[1]s.new; mv %[1]s.new %[1]s; wait`, first, s.runsPath(), script)) {
 				t.Fatal("the handler is refused")
 			}
 			if !s.post("POST", "/a/job/x", "1\n") {

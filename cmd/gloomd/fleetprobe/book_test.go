@@ -172,19 +172,19 @@ func (b *book) recordEnd(s *session, token, kind string, f frame) {
 
 // voidJobs marks the unfinished jobs of a lost submitter as void. It returns their number, and the
 // tokens of those that its broker had accepted.
-func (b *book) voidJobs(s *session) (taken []string, void int) {
+func (b *book) voidJobs(s *session) (taken []string, voidCount int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
 		if e.home == s && e.end == "" {
 			e.isVoid = true
-			void++
+			voidCount++
 			if e.acked {
 				taken = append(taken, e.Token)
 			}
 		}
 	}
-	return taken, void
+	return taken, voidCount
 }
 
 // openJobs returns the jobs of living submitters that have not ended.
@@ -203,17 +203,17 @@ func (b *book) openJobs() (tokens []string) {
 func (b *book) summary() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	void := 0
+	voidCount := 0
 	for _, e := range b.jobs {
 		if e.isVoid {
-			void++
+			voidCount++
 		}
 	}
 	slices.Sort(b.requeueTimes)
-	moved := "none"
+	moves := "none"
 	if n := len(b.requeueTimes); n > 0 {
-		moved = fmt.Sprintf("%d, median %s, worst %s", n, b.requeueTimes[n/2].Round(time.Millisecond), b.requeueTimes[n-1].Round(time.Millisecond))
+		moves = fmt.Sprintf("%d, median %s, worst %s", n, b.requeueTimes[n/2].Round(time.Millisecond), b.requeueTimes[n-1].Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%d jobs: %v, %d of submitters that went; %d runs, %d of them again; lent to a killed broker, and run elsewhere: %s; not before it came back: %d",
-		len(b.jobs), b.ends, void, b.runs, b.repeatedRuns, moved, b.stuckJobs)
+		len(b.jobs), b.ends, voidCount, b.runs, b.repeatedRuns, moves, b.stuckJobs)
 }

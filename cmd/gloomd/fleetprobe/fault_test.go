@@ -144,7 +144,7 @@ func TestLostBorrowerComesBack(t *testing.T) {
 	} {
 		o.causeFault("borrower "+way.name, func(t *testing.T, typ string) {
 			s, w := o.lendJob(t, typ, "moves", `,"retries":9`)
-			once, _ := o.lendJob(t, typ+"-once", "once", `,"retries":0`)
+			singleRunJob, _ := o.lendJob(t, typ+"-once", "once", `,"retries":0`)
 			if err := way.lose(); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestLostBorrowerComesBack(t *testing.T) {
 			if g := s.wantEnd("moves", ""); string(g.Body) != `"c"` {
 				t.Errorf("%s", g)
 			}
-			once.wantEnd("once", "job_failed")
+			singleRunJob.wantEnd("once", "job_failed")
 			if v, err := a.fleet(); err != nil || v.Lost < 2 {
 				t.Errorf("lost are %d, want 2 at the least: %v", v.Lost, err)
 			}

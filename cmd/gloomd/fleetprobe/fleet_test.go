@@ -143,10 +143,10 @@ func (f *fleet) close() error {
 }
 
 // waitUntil repeats a check until there is no error.
-func waitUntil(name string, try func() error) error {
+func waitUntil(name string, check func() error) error {
 	end := time.Now().Add(patience)
 	for {
-		err := try()
+		err := check()
 		if err == nil {
 			return nil
 		}

@@ -129,13 +129,13 @@ func (l *load) converse(s *session, r *rand.Rand, prefix string) {
 		select {
 		case f, ok := <-s.in:
 			if !ok {
-				left, void := l.book.voidJobs(s)
-				s.voidCount = void
+				leftIDs, voidCount := l.book.voidJobs(s)
+				s.voidCount = voidCount
 				l.mu.Lock()
 				clean := s.life.endsByDrain
 				l.mu.Unlock()
-				if clean && len(left) > 0 && !leaving {
-					l.book.addFault("%s drained, and said nothing of %d jobs: %.200s", s.broker.name, len(left), fmt.Sprint(left))
+				if clean && len(leftIDs) > 0 && !leaving {
+					l.book.addFault("%s drained, and said nothing of %d jobs: %.200s", s.broker.name, len(leftIDs), fmt.Sprint(leftIDs))
 				}
 				return
 			}

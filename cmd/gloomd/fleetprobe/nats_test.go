@@ -318,7 +318,7 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 	tls := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", dir+"/server.pem", dir+"/server.key", dir+"/ca.pem")
 	// Brokers at the server's own site reach it as 127.0.0.1, which is the address in its
 	// certificate.
-	for _, c := range []struct{ name, conf, wrong, right string }{
+	for _, c := range []struct{ name, conf, wrongFlags, rightFlags string }{
 		{"password", `authorization { user: gloom, password: secret }`, "--fleet=nats://gloom:guess@127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
 		{"no user", `authorization { user: gloom, password: secret }`, "--fleet=nats://127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
 		{"may not publish", `authorization { users: [{user: none, password: n, permissions: {publish: "x", subscribe: "gloom.>"}}, {user: all, password: a}] }`,
@@ -332,7 +332,7 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			serve(t, c.conf)
-			refusedBroker := newBroker(l.sites[0], "bad", strings.Fields(c.wrong)...)
+			refusedBroker := newBroker(l.sites[0], "bad", strings.Fields(c.wrongFlags)...)
 			refusedBroker.ports = 1
 			startAlone(t, refusedBroker)
 			if !strings.HasPrefix(c.name, "may not") {
@@ -345,7 +345,7 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			}); err != nil {
 				t.Error(err)
 			}
-			x, y := newBroker(l.sites[0], "x", strings.Fields(c.right)...), newBroker(l.sites[0], "y", strings.Fields(c.right)...)
+			x, y := newBroker(l.sites[0], "x", strings.Fields(c.rightFlags)...), newBroker(l.sites[0], "y", strings.Fields(c.rightFlags)...)
 			x.ports, y.ports = 2, 3
 			startAlone(t, x)
 			startAlone(t, y)

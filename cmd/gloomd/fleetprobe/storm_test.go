@@ -87,8 +87,8 @@ func runStorm(t *testing.T, servers, n int) {
 	close(l.done)
 	l.workers.Wait()
 	t.Log(l.book.summary())
-	for _, wrong := range l.book.faults {
-		t.Error(wrong)
+	for _, fault := range l.book.faults {
+		t.Error(fault)
 	}
 }
 

@@ -71,26 +71,26 @@ func runUndisturbed(t *testing.T, do func(t *trial, a, b, c *broker)) {
 	brokers := awaitSharedFleet(t)
 	for i := range 4 {
 		before := lossCount()
-		try := &trial{T: t, name: fmt.Sprintf("%s-%d", t.Name(), trials.Add(1))}
+		current := &trial{T: t, name: fmt.Sprintf("%s-%d", t.Name(), trials.Add(1))}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			defer func() {
-				for _, end := range slices.Backward(try.ends) {
+				for _, end := range slices.Backward(current.ends) {
 					end()
 				}
 			}()
-			do(try, brokers[0], brokers[1], brokers[2])
+			do(current, brokers[0], brokers[1], brokers[2])
 		}()
 		<-done
-		if len(try.faults) == 0 {
+		if len(current.faults) == 0 {
 			return
 		}
 		if lossCount() == before || i == 3 {
-			t.Error(strings.Join(try.faults, "\n"))
+			t.Error(strings.Join(current.faults, "\n"))
 			return
 		}
-		t.Logf("once more: a broker was taken for lost meanwhile: %s", strings.Join(try.faults, "\n"))
+		t.Logf("once more: a broker was taken for lost meanwhile: %s", strings.Join(current.faults, "\n"))
 		if err := shared.fleet.awaitWhole(); err != nil {
 			t.Fatal(err)
 		}

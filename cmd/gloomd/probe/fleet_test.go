@@ -416,9 +416,9 @@ func TestRefusedSubjectsCountAsAway(t *testing.T) {
 func TestBrokersAreAloneWithTinyPayload(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	set := func(most int) {
+	set := func(maxPayload int) {
 		t.Helper()
-		if err := os.WriteFile(conf, fmt.Appendf(nil, "max_payload: %d\n", most), 0o600); err != nil {
+		if err := os.WriteFile(conf, fmt.Appendf(nil, "max_payload: %d\n", maxPayload), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

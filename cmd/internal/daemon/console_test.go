@@ -29,7 +29,7 @@ func TestHangingLogDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	fifo, silent := silentFifo(t)
+	fifo, fifoReader := silentFifo(t)
 	for name, c := range map[string]struct {
 		LogConfig
 		console *os.File
@@ -44,7 +44,7 @@ func TestHangingLogDelaysNobody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			errorOutput = cli.NewLossyWriter(silent, consoleTimeout)
+			errorOutput = cli.NewLossyWriter(fifoReader, consoleTimeout)
 			defer func() { errorOutput = cli.NewLossyWriter(os.Stderr, consoleTimeout) }()
 			done := make(chan struct{})
 			go func() {

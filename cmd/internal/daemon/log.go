@@ -54,11 +54,11 @@ type Log struct {
 // is opened, as a pipe without a reader does, loses lines like one whose writes hang.
 func OpenLog(config LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{IsJSON: usesJSON(console, config.Format)}
-	low := parseLevel(config.LevelConsole)
+	minLevel := parseLevel(config.LevelConsole)
 	out, file := cli.NewLossyWriter(console, consoleTimeout), cli.NewLossyWriter(nil, fileTimeout)
 	out.LossNotice = lossNotice(console, config.Format, "console_lines_lost")
 	var err error
-	writers := []io.Writer{withLevel(formatWriter(console, out, config.Format), low)}
+	writers := []io.Writer{withLevel(formatWriter(console, out, config.Format), minLevel)}
 	if config.File != "" {
 		// The library opens the file at the first line; an invalid path is reported now.
 		if err = checkWritable(config.File); err != nil && !errors.Is(err, errSlowOpen) {
@@ -68,9 +68,9 @@ func OpenLog(config LogConfig, console io.Writer) (*Log, error) {
 		file = cli.NewLossyWriter(l.file, fileTimeout)
 		file.LossNotice = lossNotice(l.file, config.Format, "file_lines_lost")
 		writers = append(writers, withLevel(formatWriter(l.file, file, config.Format), parseLevel(config.LevelFile)))
-		low = min(low, parseLevel(config.LevelFile))
+		minLevel = min(minLevel, parseLevel(config.LevelFile))
 	}
-	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
+	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(minLevel).With().Timestamp().Logger().
 		Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
 			if n := file.Lost(); n > 0 { // the file may hang forever, so the console shows how many
 				e.Int64("file_lines_lost_so_far", n)

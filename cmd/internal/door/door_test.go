@@ -255,8 +255,8 @@ func TestFileLimitLeavesFilesForWork(t *testing.T) {
 		defer d.limiter.Close()
 		return d.MaxConns()
 	}
-	if maxConns, less := connsFor(0), connsFor(100); less != maxConns-100 {
-		t.Errorf("%d connections, and %d beside 100 files", maxConns, less)
+	if maxConns, fewerConns := connsFor(0), connsFor(100); fewerConns != maxConns-100 {
+		t.Errorf("%d connections, and %d beside 100 files", maxConns, fewerConns)
 	}
 }
 
@@ -303,7 +303,7 @@ func TestFirstReasonRefusesRequest(t *testing.T) {
 	const remote, foreign = "https://evil.example", "evil.example"
 	for _, c := range []struct {
 		method, host, origin string
-		need                 Requirements
+		requirements         Requirements
 		want, allow          string
 	}{
 		{"GET", "", "", Requirements{}, "not_found", ""},
@@ -336,7 +336,7 @@ func TestFirstReasonRefusesRequest(t *testing.T) {
 		} else if c.origin != "" {
 			r.Header.Set("Origin", c.origin)
 		}
-		_, err := d.Admit(w, r, c.need)
+		_, err := d.Admit(w, r, c.requirements)
 		var refusal *Refusal
 		if errors.As(err, &refusal); (refusal == nil) != (c.want == "") || refusal != nil && refusal.Code != c.want || w.Header().Get("Allow") != c.allow {
 			t.Errorf("%+v: %v, Allow %q", c, err, w.Header().Get("Allow"))

@@ -50,12 +50,12 @@ func TestKillReachesProcessesOutsideGroup(t *testing.T) {
 
 func TestLimitsApplyToProcess(t *testing.T) {
 	job := script(t, `read go <&3; ulimit -n; ulimit -c; (ulimit -n); cat /proc/self/oom_score_adj`)
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	ownScore, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var score int
-	fmt.Sscan(string(own), &score)
+	fmt.Sscan(string(ownScore), &score)
 	r, w, err := os.Pipe() // waits until the limits are set
 	if err != nil {
 		t.Fatal(err)

@@ -100,12 +100,12 @@ func (s *guardState) applyNote(note []byte) {
 
 // timeoutMS returns the time until the clock must be checked again, in milliseconds; -1 for never.
 func (s *guardState) timeoutMS() int {
-	left := time.Duration(s.deadline) - boot.Since()
+	timeLeft := time.Duration(s.deadline) - boot.Since()
 	switch {
 	case s.deadline == 0:
 		return -1
-	case left > 0:
-		return int(min(guardInterval, left+time.Millisecond).Milliseconds())
+	case timeLeft > 0:
+		return int(min(guardInterval, timeLeft+time.Millisecond).Milliseconds())
 	case len(s.processes) > 0:
 		return 0
 	case s.mayHaveSurvivors:

@@ -326,9 +326,9 @@ func TestLingeringProcessKeepsItsID(t *testing.T) {
 	if p.SignalGroup(syscall.SIGTERM) {
 		t.Error("a signal was delivered to a group whose id may be somebody else's")
 	}
-	quick := runCommand(t, Command{Args: []string{script(t, `(sleep 0.1; echo late) & exit 0`)}, Linger: time.Minute})
-	if quick.Result != (Result{}) || quick.stdout != "late\n" {
-		t.Fatalf("%+v", quick)
+	output := runCommand(t, Command{Args: []string{script(t, `(sleep 0.1; echo late) & exit 0`)}, Linger: time.Minute})
+	if output.Result != (Result{}) || output.stdout != "late\n" {
+		t.Fatalf("%+v", output)
 	}
 }
 

@@ -40,13 +40,13 @@ func killAll(ctx context.Context, owner string) (killCount int, err error) {
 	defer tick.Stop()
 	seen := make(map[int]string) // when they began
 	for {
-		left, mayMiss := killOnce(owner)
-		for _, pid := range left {
+		leftPIDs, mayMiss := killOnce(owner)
+		for _, pid := range leftPIDs {
 			if seen[pid] == "" {
 				seen[pid] = startTime(pid)
 			}
 		}
-		if len(left) == 0 && !mayMiss && allEnded(seen) {
+		if len(leftPIDs) == 0 && !mayMiss && allEnded(seen) {
 			return len(seen), nil
 		}
 		if group := controlGroupOf(owner); group != "" { // from now on no process can be started in the group

@@ -54,7 +54,7 @@ func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 		return err
 	}
 
-	mine, err := jobs.Current().Submit(t.Context(), gloom.Job{Type: "mine", Body: []byte("1")})
+	ownJob, err := jobs.Current().Submit(t.Context(), gloom.Job{Type: "mine", Body: []byte("1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 			t.Fatalf("the job is still refused: %v", err)
 		}
 	}
-	if _, err := mine.Result(t.Context()); err != nil {
+	if _, err := ownJob.Result(t.Context()); err != nil {
 		t.Errorf("the job of the connection before: %v", err)
 	}
 }

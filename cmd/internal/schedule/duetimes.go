@@ -101,12 +101,12 @@ func (s zonedSchedule) firstShown(clock time.Time) time.Time {
 	for {
 		_, offset := t.Zone()
 		start, end := t.ZoneBounds()
-		shown := clock.Add(-time.Duration(offset) * time.Second)
-		if !start.IsZero() && shown.Before(start) {
-			shown = start
+		clockTime := clock.Add(-time.Duration(offset) * time.Second)
+		if !start.IsZero() && clockTime.Before(start) {
+			clockTime = start
 		}
-		if end.IsZero() || shown.Before(end) {
-			return shown.UTC()
+		if end.IsZero() || clockTime.Before(end) {
+			return clockTime.UTC()
 		}
 		t = end
 	}

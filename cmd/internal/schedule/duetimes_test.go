@@ -47,12 +47,12 @@ func cronMatcher(text string) func(clock time.Time) bool {
 }
 
 // clockTimes returns the clock times of a zone, for each minute from one time to another.
-func clockTimes(zone *time.Location, from, to time.Time) (shown []time.Time) {
+func clockTimes(zone *time.Location, from, to time.Time) (clocks []time.Time) {
 	for t := from; !t.After(to); t = t.Add(time.Minute) {
 		_, offset := t.In(zone).Zone()
-		shown = append(shown, t.Add(time.Duration(offset)*time.Second))
+		clocks = append(clocks, t.Add(time.Duration(offset)*time.Second))
 	}
-	return shown
+	return clocks
 }
 
 // walkLead is how long before the first due time a walk begins, so that it notices when a clock
@@ -61,10 +61,10 @@ const walkLead = 26 * time.Hour
 
 // walkClocks finds the due times by reading the clocks each minute: a time is due when they
 // show it for the first time, or have skipped it.
-func walkClocks(text string, from time.Time, shown []time.Time) (due []time.Time) {
+func walkClocks(text string, from time.Time, clocks []time.Time) (due []time.Time) {
 	matches := cronMatcher(text)
-	last := shown[0]
-	for i, clock := range shown {
+	last := clocks[0]
+	for i, clock := range clocks {
 		isDue := false
 		for ; last.Before(clock); last = last.Add(time.Minute) {
 			isDue = isDue || matches(last.Add(time.Minute))
@@ -105,13 +105,13 @@ func TestDueTimesMatchWalk(t *testing.T) {
 		}
 		day, _ := time.Parse("2006-01-02", shift.day)
 		from, to := day.Add(-24*time.Hour), day.Add(36*time.Hour)
-		shown := clockTimes(zone, from.Add(-walkLead), to)
+		clocks := clockTimes(zone, from.Add(-walkLead), to)
 		for _, text := range texts {
 			times, err := parseCron(text, zone, from)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := walkClocks(text, from, shown)
+			want := walkClocks(text, from, clocks)
 			var got []time.Time
 			for at := times.next(from); !at.IsZero() && !at.After(to); at = times.next(at) {
 				got = append(got, at)

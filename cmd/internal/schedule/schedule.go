@@ -282,16 +282,16 @@ func (s *Schedule) Settle(conditions Conditions) Plan {
 			continue
 		}
 		list := s.dueBetween(gapStart, end)
-		more := min(len(list), conditions.Room-len(plan.Made))
-		for _, t := range list[:more] {
+		addCount := min(len(list), conditions.Room-len(plan.Made))
+		for _, t := range list[:addCount] {
 			due(t)
 		}
-		if more > 0 {
-			s.Gaps[i].From = list[more-1]
-			moved := s.insertGap(i, missedSpan{gap.From, list[0]})
-			i, at = i+moved, at+moved
+		if addCount > 0 {
+			s.Gaps[i].From = list[addCount-1]
+			firstGap := s.insertGap(i, missedSpan{gap.From, list[0]})
+			i, at = i+firstGap, at+firstGap
 		}
-		if plan.HasMore = more < len(list); plan.HasMore {
+		if plan.HasMore = addCount < len(list); plan.HasMore {
 			return plan
 		}
 	}

@@ -72,10 +72,10 @@ func (w *testDoor) settleAt(seconds float64) {
 	}
 }
 
-func (w *testDoor) expect(made string, skipped string) {
+func (w *testDoor) expect(jobs string, skipped string) {
 	w.t.Helper()
-	if got := strings.Join(w.jobs, " "); got != made {
-		w.t.Errorf("made %s, want %s", got, made)
+	if got := strings.Join(w.jobs, " "); got != jobs {
+		w.t.Errorf("made %s, want %s", got, jobs)
 	}
 	if got := strings.TrimPrefix(fmt.Sprint(w.skipped), "map"); got != skipped {
 		w.t.Errorf("skipped %s, want %s", got, skipped)
@@ -90,9 +90,9 @@ func (w *testDoor) watching(from, to float64) {
 
 func TestMissedTimesAreCaughtUp(t *testing.T) {
 	for _, c := range []struct {
-		catchUp       string
-		window        int64
-		made, skipped string
+		catchUp           string
+		window            int64
+		jobTimes, skipped string
 	}{
 		{catchUpNone, 3_600_000, "10>10 50>50.5", "[missed:3]"},
 		{catchUpOne, 3_600_000, "10>10 40>50.5 50>50.5", "[missed:2]"},
@@ -104,7 +104,7 @@ func TestMissedTimesAreCaughtUp(t *testing.T) {
 		w.watching(0.5, 12)
 		w.room = 2
 		w.settleAt(50.5)
-		w.expect(c.made, c.skipped)
+		w.expect(c.jobTimes, c.skipped)
 	}
 }
 
@@ -225,12 +225,12 @@ func TestClockSetBackAfterMisses(t *testing.T) {
 	w := newTestDoor(t, func(s *Spec) { s.CatchUp, s.WindowMS = catchUpAll, maxWindow.Milliseconds() })
 	w.watching(0.5, 21)
 	w.watching(1_000_000, 1_000_001)
-	made := len(w.jobs)
-	if made != 2+MaxCatchUp+1 { // the last one is due at that time
-		t.Fatalf("%d jobs are made", made)
+	jobCount := len(w.jobs)
+	if jobCount != 2+MaxCatchUp+1 { // the last one is due at that time
+		t.Fatalf("%d jobs are made", jobCount)
 	}
 	w.watching(21, 41) // right again
-	if got := strings.Join(w.jobs[made:], " "); got != "30>30 40>40" {
+	if got := strings.Join(w.jobs[jobCount:], " "); got != "30>30 40>40" {
 		t.Errorf("after the clock was set back, %q are made", got)
 	}
 }

@@ -199,14 +199,14 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 	}
 	workers := m.workerRefs()
 	byTarget := workersOfTargets(workers, list)
-	var sent, errs jsonObject
+	var sentByID, errs jsonObject
 	assigned := make([]jsonObject, len(workers))
 	for _, j := range list {
 		if len(byTarget[j.target]) == 0 {
 			errs.setText(j.id, unservedError(j.target))
 			continue
 		}
-		sent.set(j.id, json.RawMessage("false"))
+		sentByID.set(j.id, json.RawMessage("false"))
 		for _, i := range byTarget[j.target] {
 			assigned[i].set(j.id, j.signal)
 		}
@@ -222,23 +222,23 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 		}
 	}
 	m.callAll(ctx, "send-signal", m.options.WorkerTimeout, calls)
-	var lost jsonObject
+	var lostDaemons jsonObject
 	for i, c := range calls {
 		var answer jsonObject
 		answer.merge(c.answer)
 		for _, requested := range ids[i].members {
 			if eot.IsTruthy(answer.get(requested.Name)) {
-				sent.set(requested.Name, json.RawMessage("true"))
+				sentByID.set(requested.Name, json.RawMessage("true"))
 			}
 			if c.err != nil {
-				lost.setText(requested.Name, c.err.Error())
+				lostDaemons.setText(requested.Name, c.err.Error())
 			}
 		}
 	}
 	// A worker that did not answer is an error only if no other worker has the job.
 	var out jsonObject
-	for _, m := range sent.sortedMembers() {
-		if reason := lost.get(m.Name); reason != nil && !eot.IsTruthy(m.Value) {
+	for _, m := range sentByID.sortedMembers() {
+		if reason := lostDaemons.get(m.Name); reason != nil && !eot.IsTruthy(m.Value) {
 			errs.set(m.Name, reason)
 		} else {
 			out.set(m.Name, m.Value)

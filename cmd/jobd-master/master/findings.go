@@ -78,11 +78,11 @@ func (t *Target) worstFinding(now time.Time, n recentCounts) (severity, cause, t
 		if ended > 0 && !t.More {
 			advice = fmt.Sprintf("At this rate they will be done in %s.", (time.Duration(backlog) * n.window / time.Duration(ended)).Round(time.Second))
 		}
-		taken := "its only slot is taken"
+		reason := "its only slot is taken"
 		if t.Concurrency > 1 {
-			taken = fmt.Sprintf("all %d slots are taken", t.Concurrency)
+			reason = fmt.Sprintf("all %d slots are taken", t.Concurrency)
 		}
-		return "info", "all_busy", taken + ", and " + countRows(backlog, t.More), advice
+		return "info", "all_busy", reason + ", and " + countRows(backlog, t.More), advice
 	}
 	return "", "", "", ""
 }

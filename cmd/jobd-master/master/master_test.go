@@ -308,7 +308,7 @@ func TestPollOfLostWorkerIsRepeated(t *testing.T) {
 func TestPollOfSilentWorkerIsRepeated(t *testing.T) {
 	f := start(t, "")
 	w, client := f.addWorker("w", "x", "y"), f.dial()
-	silent := func() { // lets more time pass than a poll may take
+	passTime := func() { // lets more time pass than a poll may take
 		t.Helper()
 		client.Write(`[0,{"no":6,"type":"status","data":{"poll_workers":1}}]|`)
 		readRequest(t, w)
@@ -316,14 +316,14 @@ func TestPollOfSilentWorkerIsRepeated(t *testing.T) {
 	}
 	f.poke(client, "x", "y")
 	readRequest(t, w)
-	silent()
+	passTime()
 	answerRequest(t, w, pollFrame("x", "y"), okData) // the first poll is repeated
 	for _, target := range []string{"y", "x"} {
 		f.clock.advance(pokeThrottle)
 		f.poke(client, target)
 		readRequest(t, w)
 	}
-	silent()
+	passTime()
 	f.clock.advance(pokeThrottle)
 	f.poke(client, "x")
 	answerRequest(t, w, pollFrame("x"), okData)
@@ -525,12 +525,12 @@ func TestSignalReachesServingWorkers(t *testing.T) {
 
 func TestWorkerThatFallsSilentIsClosed(t *testing.T) {
 	f := start(t, "")
-	w, silent, client := f.addWorker("w", "x"), f.addWorker("mute", "y"), f.dial()
+	w, silentWorker, client := f.addWorker("w", "x"), f.addWorker("mute", "y"), f.dial()
 	client.ExpectNothing()
 	for i := range 5 {
 		f.clock.advance(30 * time.Second)
 		w.Expect("[2]")
-		silent.Expect("[2]")
+		silentWorker.Expect("[2]")
 		if i < 2 {
 			w.Write("[3]|")
 			w.ExpectNothing() // it has arrived
@@ -592,7 +592,7 @@ func TestConcurrentClientsDoNotRace(t *testing.T) {
 func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	f := start(t, "")
 	a, b := f.addWorker("a", "x", "y"), f.addWorker("b", "x")
-	old, silent := f.addWorker("old", "z"), f.addWorker("mute", "x")
+	old, silentWorker := f.addWorker("old", "z"), f.addWorker("mute", "x")
 	snapshots := make(chan *master.Snapshot, 2)
 	for range 2 {
 		go func() { snapshots <- f.master.Snapshot() }()
@@ -601,7 +601,7 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	answerRequest(t, a, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","paused":true,"concurrency":2,"queued":1,"running":2,"accepted":9,"ok":5,"fail":1},{"target":"y","concurrency":1}]}`)
 	answerRequest(t, b, `"type":"look"`, `"data":{`+table+`,"targets":[{"target":"x","concurrency":3}]}`)
 	answerRequest(t, old, `"type":"look"`, `"error":"unknown request type: 'look'"`)
-	readRequest(t, silent)
+	readRequest(t, silentWorker)
 	answerRequest(t, old, `"type":"status"`, `"data":{"targets":{"z":{"paused":false,"concurrency":2,"length":3}},"jobPromisesCount":4}`)
 	answerRequest(t, a, `"type":"waiting"`, `"data":{"waiting":[{"target":"x","rows":7,"more":true,"oldest":"1970-01-01T00:10:00Z"},{"target":"lost","rows":1,"more":false,"oldest":null}],"manual":[{"target":"y","rows":2,"more":false,"oldest":null}]}`)
 	l := <-snapshots
@@ -718,11 +718,11 @@ func TestReportedTargetsAreBounded(t *testing.T) {
 	a, b := f.addWorker("a", "x"), f.addWorker("b", "x")
 	snapshots := make(chan *master.Snapshot)
 	go func() { snapshots <- f.master.Snapshot() }()
-	var many []string
+	var targets []string
 	for i := range 1000 {
-		many = append(many, fmt.Sprintf(`{"target":"%d"}`, i))
+		targets = append(targets, fmt.Sprintf(`{"target":"%d"}`, i))
 	}
-	answerRequest(t, a, `"type":"look"`, `"data":{"targets":[`+strings.Join(many, ",")+`]}`)
+	answerRequest(t, a, `"type":"look"`, `"data":{"targets":[`+strings.Join(targets, ",")+`]}`)
 	answerRequest(t, b, `"type":"look"`, `"data":{"targets":[{"target":"x"}]}`)
 	l := <-snapshots
 	if n := len(l.Targets); n != 1+100+1 || n != len(l.Workers[0].Targets)+len(l.Workers[1].Targets) {

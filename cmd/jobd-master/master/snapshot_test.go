@@ -23,7 +23,7 @@ func TestSnapshotBoundsItsCounts(t *testing.T) {
 // TestEachFaultOfFleetIsFound: each fault of a fleet is found, and a healthy fleet has no findings.
 func TestEachFaultOfFleetIsFound(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	old, young := now.Add(-time.Hour), now.Add(-time.Second)
+	oldTime, recentTime := now.Add(-time.Hour), now.Add(-time.Second)
 	target := func(waiting int, o Target) Target {
 		o.Target = overview.Target{Target: "t", Concurrency: 4 * o.Workers, Queued: o.Queued, Running: o.Running}
 		o.Waiting, o.RowsCounted = waiting, true
@@ -37,10 +37,10 @@ func TestEachFaultOfFleetIsFound(t *testing.T) {
 		want string // severity, cause and text of the finding
 	}{
 		"idle":                {target(0, Target{Workers: 1}), recentCounts{}, ""},
-		"at work":             {running(target(3, Target{Workers: 1, Oldest: &young}), 2), recentCounts{window: 10 * time.Second, accepted: 5, ok: 5}, ""},
+		"at work":             {running(target(3, Target{Workers: 1, Oldest: &recentTime}), 2), recentCounts{window: 10 * time.Second, accepted: 5, ok: 5}, ""},
 		"unserved":            {target(1, Target{}), recentCounts{}, "severe no_worker 1 row is waiting, and no worker serves it"},
 		"poked":               {target(0, Target{Poked: true}), recentCounts{}, "severe no_worker was poked"},
-		"away":                {target(0, Target{LeftAt: &old}), recentCounts{}, "warning away its last worker left 1h0m0s ago"},
+		"away":                {target(0, Target{LeftAt: &oldTime}), recentCounts{}, "warning away its last worker left 1h0m0s ago"},
 		"paused":              {target(2, Target{Workers: 2, PausedBy: 2}), recentCounts{}, "warning paused is paused, and 2 rows are waiting"},
 		"paused, many":        {target(2, Target{Workers: 2, PausedBy: 2, More: true}), recentCounts{}, "warning paused is paused, and at least 2 rows are waiting"},
 		"paused, none waits":  {target(0, Target{Workers: 2, PausedBy: 2}), recentCounts{}, "info paused is paused"},
@@ -48,10 +48,10 @@ func TestEachFaultOfFleetIsFound(t *testing.T) {
 		"by hand":             {target(0, Target{Workers: 1, Manual: 3}), recentCounts{}, "info manual 3 rows are waiting to be run by hand"},
 		"failing":             {target(0, Target{Workers: 1}), recentCounts{window: 10 * time.Second, ok: 2, fail: 3}, "warning failing 3 of 5 rows"},
 		"one failed":          {target(0, Target{Workers: 1}), recentCounts{window: 10 * time.Second, fail: 1}, ""},
-		"nobody pokes":        {target(5, Target{Workers: 1, Oldest: &old}), recentCounts{window: 10 * time.Second}, "warning unpoked 5 rows are waiting though slots are free"},
-		"poked a moment ago":  {target(5, Target{Workers: 1, Oldest: &old}), recentCounts{window: 10 * time.Second, accepted: 1}, ""},
-		"looked at once only": {target(5, Target{Workers: 1, Oldest: &old}), recentCounts{}, ""},
-		"all slots taken":     {running(target(40, Target{Workers: 1, Oldest: &old}), 4), recentCounts{window: 10 * time.Second, accepted: 20, ok: 20}, "info all_busy all 4 slots are taken, and 40 rows are waiting At this rate they will be done in 20s."},
+		"nobody pokes":        {target(5, Target{Workers: 1, Oldest: &oldTime}), recentCounts{window: 10 * time.Second}, "warning unpoked 5 rows are waiting though slots are free"},
+		"poked a moment ago":  {target(5, Target{Workers: 1, Oldest: &oldTime}), recentCounts{window: 10 * time.Second, accepted: 1}, ""},
+		"looked at once only": {target(5, Target{Workers: 1, Oldest: &oldTime}), recentCounts{}, ""},
+		"all slots taken":     {running(target(40, Target{Workers: 1, Oldest: &oldTime}), 4), recentCounts{window: 10 * time.Second, accepted: 20, ok: 20}, "info all_busy all 4 slots are taken, and 40 rows are waiting At this rate they will be done in 20s."},
 	} {
 		l := &Snapshot{At: now, Workers: []Worker{{Name: "w"}}, Targets: []Target{c.t}}
 		got := findFindings(l, func(string) recentCounts { return c.n })

@@ -352,23 +352,23 @@ func (b *Bridge) withMachine(change func()) {
 func (b *Bridge) applyEffects() {
 	e := b.machine.NextEffects()
 	for _, r := range e.Start {
-		started := &row{
+		newRow := &row{
 			Row:  store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.rowFields[r.ID]},
 			wait: b.manualRows[r.ID], submittedAt: time.Now(), startedAt: r.StartedAt, isTaken: r.StartedAt != 0, writtenCh: make(chan struct{}),
 		}
 		delete(b.rowFields, r.ID)
 		delete(b.manualRows, r.ID)
-		b.rowsInBroker[r.ID] = started
-		b.rowTasks.Go(func() { b.submitRow(started) })
+		b.rowsInBroker[r.ID] = newRow
+		b.rowTasks.Go(func() { b.submitRow(newRow) })
 	}
 	for _, id := range e.Release {
 		b.giveBack(id)
 	}
 	for _, r := range e.Undo {
 		delete(b.rowFields, r.ID)
-		undone := b.writer.enqueue(&change{kind: changeRequeue, id: r.ID})
+		undoResult := b.writer.enqueue(&change{kind: changeRequeue, id: r.ID})
 		b.rowTasks.Go(func() {
-			<-undone
+			<-undoResult
 			b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
 		})
 	}

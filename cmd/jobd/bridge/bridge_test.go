@@ -575,11 +575,11 @@ type unreadableStore struct {
 	isUnreadable *atomic.Bool
 }
 
-func (s unreadableStore) Accept(ctx context.Context, wants []store.AcceptRequest, limit int) (store.Page, error) {
+func (s unreadableStore) Accept(ctx context.Context, requests []store.AcceptRequest, limit int) (store.Page, error) {
 	if s.isUnreadable.Load() {
 		return store.Page{}, errors.New("Error 1176: Key 'status_target_idx' doesn't exist in table 'jobs'")
 	}
-	return s.Memory.Accept(ctx, wants, limit)
+	return s.Memory.Accept(ctx, requests, limit)
 }
 
 // TestDaemonThatCannotFetchIsUnhealthy: a daemon that cannot fetch its rows is unhealthy, even if all other
@@ -689,11 +689,11 @@ func TestEndOfEarlierRunIsNoAnswer(t *testing.T) {
 	f.Bridge = b
 	f.insert(store.Manual, "a", 1, 2)
 	ctx, leave := context.WithCancel(t.Context())
-	left := make(chan struct{})
-	go func() { f.RunManual(ctx, []int64{1}); close(left) }()
+	leaveDone := make(chan struct{})
+	go func() { f.RunManual(ctx, []int64{1}); close(leaveDone) }()
 	f.await(store.Running, 1)
 	leave()
-	<-left
+	<-leaveDone
 	s.isLate.Store(true)
 	answer := make(chan string, 1)
 	go func() {

@@ -27,13 +27,13 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			return
 		case queueWants = <-b.fetches:
 		}
-		wants, targets := make([]store.AcceptRequest, len(queueWants)), make([]string, len(queueWants))
+		requests, targets := make([]store.AcceptRequest, len(queueWants)), make([]string, len(queueWants))
 		for i, want := range queueWants {
-			wants[i], targets[i] = store.AcceptRequest(want), want.Target
+			requests[i], targets[i] = store.AcceptRequest(want), want.Target
 		}
 		start := time.Now()
 		ended := b.watchFetch()
-		page, err := b.store.Accept(ctx, wants, b.cfg.MySQL.FetchLimit)
+		page, err := b.store.Accept(ctx, requests, b.cfg.MySQL.FetchLimit)
 		ended()
 		elapsed := time.Since(start)
 		b.metrics.observeFetch(elapsed, err)
@@ -81,15 +81,15 @@ var errSlowFetch = fmt.Errorf("the database has not answered a fetch within %s; 
 // watchFetch notes that rows cannot be fetched if the returned function is not called within slowFetch.
 // The outcome of the fetch, noted after that, replaces the note.
 func (b *Bridge) watchFetch() (ended func()) {
-	noted := make(chan struct{})
+	done := make(chan struct{})
 	timer := time.AfterFunc(slowFetch, func() {
-		defer close(noted)
+		defer close(done)
 		b.log.Warn().Err(errSlowFetch).Msg("rows cannot be fetched")
 		b.fetchHealth.record("fetch", errSlowFetch)
 	})
 	return func() {
 		if !timer.Stop() {
-			<-noted
+			<-done
 		}
 	}
 }

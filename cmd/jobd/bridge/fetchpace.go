@@ -21,14 +21,14 @@ func (p *fetchPace) observeFetch(elapsed time.Duration) {
 	p.lastFetch, p.previousFetch = elapsed, p.lastFetch
 }
 
-func (p *fetchPace) observeEnd(target string, stayed time.Duration) {
+func (p *fetchPace) observeEnd(target string, duration time.Duration) {
 	if p.avgStay == nil {
 		p.avgStay = make(map[string]time.Duration)
 	}
-	if stay, known := p.avgStay[target]; known {
-		stayed = stay + (stayed-stay)/smoothing
+	if average, known := p.avgStay[target]; known {
+		duration = average + (duration-average)/smoothing
 	}
-	p.avgStay[target] = max(stayed, 1)
+	p.avgStay[target] = max(duration, 1)
 }
 
 // endsPerFetch returns how many rows end in one slot of a target during a fetch.

@@ -18,16 +18,16 @@ type lease struct {
 	renewedCh chan struct{} // closed and replaced with every renewal
 }
 
-func (l *lease) start(term time.Duration, sent time.Time) {
+func (l *lease) start(term time.Duration, sendTime time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.expiresAt, l.renewedCh = term, sent.Add(term), make(chan struct{})
+	l.term, l.expiresAt, l.renewedCh = term, sendTime.Add(term), make(chan struct{})
 }
 
-func (l *lease) recordRenewal(sent time.Time) {
+func (l *lease) recordRenewal(sendTime time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.expiresAt = sent.Add(l.term)
+	l.expiresAt = sendTime.Add(l.term)
 	close(l.renewedCh)
 	l.renewedCh = make(chan struct{})
 }
@@ -65,7 +65,7 @@ func (b *Bridge) leaseLoop(ctx context.Context) {
 func (b *Bridge) renewLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Lease/2)
 	defer cancel()
-	sent := time.Now()
+	sendTime := time.Now()
 	err := b.store.Renew(ctx)
 	b.metrics.countTransaction("renew", err)
 	b.recordDatabase("renew", err)
@@ -75,7 +75,7 @@ func (b *Bridge) renewLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.onLeaseRenewed(sent)
+	b.onLeaseRenewed(sendTime)
 	adoptedRows, err := b.store.Resolve(ctx)
 	if len(adoptedRows) > 0 {
 		b.log.Info().Int("rows", len(adoptedRows)).Msg("rows were accepted by a transaction that seemed lost")
@@ -90,20 +90,20 @@ func (b *Bridge) renewLease(ctx context.Context) error {
 func (b *Bridge) newIncarnation(ctx context.Context) error {
 	b.log.Error().Msg("the lease was lost: another daemon has settled this daemon's rows, and their processes are killed")
 	b.killAll(syscall.SIGKILL)
-	sent := time.Now()
+	sendTime := time.Now()
 	err := b.store.Register(ctx)
 	b.recordDatabase("renew", err)
 	if err != nil {
 		return err
 	}
-	b.onLeaseRenewed(sent)
+	b.onLeaseRenewed(sendTime)
 	b.withMachine(func() { b.machine.Poll(nil) })
 	return nil
 }
 
 // onLeaseRenewed notes a renewal, and gives the guard its new limit.
-func (b *Bridge) onLeaseRenewed(sent time.Time) {
-	b.lease.recordRenewal(sent)
+func (b *Bridge) onLeaseRenewed(sendTime time.Time) {
+	b.lease.recordRenewal(sendTime)
 	b.setGuardDeadline()
 }
 

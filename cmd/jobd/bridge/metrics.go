@@ -28,15 +28,15 @@ func newMetrics() *metrics {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "jobd_" + name, Help: help, Buckets: buckets})
 	}
-	quick := prometheus.ExponentialBuckets(0.0005, 2, 15)
+	shortBuckets := prometheus.ExponentialBuckets(0.0005, 2, 15)
 	return &metrics{
 		acceptedRows: counter("rows_accepted_total", "Rows taken from the table, by poll or by hand.", "target", "by"),
 		endedRows:    counter("rows_ended_total", "Rows that left the daemon, by outcome.", "target", "outcome"),
 		lostRows:     counter("rows_lost_total", "Rows that no longer belonged to this daemon when it wrote them."),
 		settledRows:  counter("rows_settled_total", "Rows of dead daemons that were settled, by outcome.", "outcome"),
 		transactions: counter("transactions_total", "Transactions with the database, by outcome.", "kind", "outcome"),
-		fetchTime:    histogram("fetch_seconds", "Time to accept a page of rows.", quick),
-		writeTime:    histogram("write_seconds", "Time to write a batch of rows.", quick),
+		fetchTime:    histogram("fetch_seconds", "Time to accept a page of rows.", shortBuckets),
+		writeTime:    histogram("write_seconds", "Time to write a batch of rows.", shortBuckets),
 		writeRows:    histogram("write_rows", "Rows in a batch.", prometheus.ExponentialBuckets(1, 2, 9)),
 		runTime:      histogram("run_seconds", "Time from a row's start to its end.", prometheus.ExponentialBuckets(0.001, 4, 12)),
 	}

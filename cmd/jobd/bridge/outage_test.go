@@ -251,9 +251,9 @@ func TestRowsRunOnceDatabaseIsThere(t *testing.T) {
 	site := newTestSite(t, server)
 	site.exec("INSERT INTO jobs (target) VALUES ('a'), ('a')")
 	cfg := site.config("late", "fail", 1)
-	wrong := cfg
-	wrong.MySQL.Password = "no such"
-	if _, err := Await(t.Context(), wrong, zerolog.Nop(), nil, func(err error) { t.Errorf("waits for %v", err) }); err == nil {
+	wrongCfg := cfg
+	wrongCfg.MySQL.Password = "no such"
+	if _, err := Await(t.Context(), wrongCfg, zerolog.Nop(), nil, func(err error) { t.Errorf("waits for %v", err) }); err == nil {
 		t.Fatal("Await succeeded with a wrong password")
 	}
 	server.Stop()

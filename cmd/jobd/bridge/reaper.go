@@ -226,11 +226,11 @@ func (b *Bridge) loadSpool(sp *spool) error {
 		return nil
 	}
 	sp.removeUnfinished()
-	var left []*change
+	var remaining []*change
 	err := sp.eachResult(func(e spoolEntry, size int64) {
 		c := &change{kind: changeFinish, id: e.Final.ID, result: e.Final, token: e.Token, spoolToken: e.Token, diskSize: size, outputsDropped: true}
 		c.result.Stdout, c.result.Stderr = "", ""
-		left = append(left, c)
+		remaining = append(remaining, c)
 		b.reaper.protect(c)
 	}, func(file string, err error) {
 		b.log.Error().Err(err).Str("file", file).Msg("a spooled result cannot be read and is left in place")
@@ -238,13 +238,13 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	if err != nil { // without these results, their rows would be settled as if they had none
 		return fmt.Errorf("spool_dir: %w", err)
 	}
-	for _, c := range left {
+	for _, c := range remaining {
 		b.writer.enqueue(c)
 	}
 	// Results that cannot be read now come last, so that the others do not wait for them.
-	slices.SortStableFunc(left, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) })
+	slices.SortStableFunc(remaining, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) })
 	b.loops.Go(func() {
-		for _, c := range left {
+		for _, c := range remaining {
 			switch v := <-c.done; {
 			case v.err != nil:
 				continue // the result stays in the spool for the next start

@@ -192,8 +192,8 @@ type lateStore struct {
 	stopped             *atomic.Bool
 }
 
-func (l lateStore) Accept(ctx context.Context, wants []store.AcceptRequest, limit int) (store.Page, error) {
-	p, err := l.Memory.Accept(ctx, wants, limit)
+func (l lateStore) Accept(ctx context.Context, requests []store.AcceptRequest, limit int) (store.Page, error) {
+	p, err := l.Memory.Accept(ctx, requests, limit)
 	if len(p.Rows) > 0 && !l.stopped.Swap(true) {
 		close(l.acceptDone)
 		<-l.release

@@ -283,7 +283,7 @@ func commandArgs(command string, id int64) []string {
 // database, only the writer may hold the outputs: it limits the memory that they take.
 func (b *Bridge) finish(r *row, f store.Result) (result string) {
 	f.Started = r.startedAt
-	written := b.writer.enqueue(&change{kind: changeFinish, id: r.ID, result: f})
+	writeDone := b.writer.enqueue(&change{kind: changeFinish, id: r.ID, result: f})
 	answer := manualResult{outcome: jobResultOf(f)}
 	result = answer.outcome.Result
 	if r.wait == nil {
@@ -294,7 +294,7 @@ func (b *Bridge) finish(r *row, f store.Result) (result string) {
 		timer := time.NewTimer(answerTimeout)
 		defer timer.Stop()
 		select {
-		case v = <-written:
+		case v = <-writeDone:
 		case <-timer.C:
 			if b.cfg.Orphans == requeueOrphans && b.store.HasClaimsTable() { // the row runs again if the lease is lost now
 				answer = manualResult{reason: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, result)}
@@ -303,10 +303,10 @@ func (b *Bridge) finish(r *row, f store.Result) (result string) {
 			b.sendResult(r.wait, answer)
 			b.mu.Unlock()
 			answer = manualResult{}
-			v = <-written
+			v = <-writeDone
 		}
 	} else {
-		v = <-written
+		v = <-writeDone
 	}
 	failpoint.Reach("slot: finished")
 	b.recordLost(r, v)

@@ -107,7 +107,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 			t.Fatal(err)
 		}
 	}
-	swap := func() { // in place of the file there is a directory, which can be opened but not read
+	swapFile := func() { // in place of the file there is a directory, which can be opened but not read
 		if err := unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, file+".kept", unix.RENAME_EXCHANGE); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 		if err := os.Mkdir(file+".kept", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		swap()
+		swapFile()
 	}
 	table.Forget(deadStore.Token()) // so that it is considered dead at the first check
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -133,7 +133,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 		if got := f.rowStatus(1); got != store.Running {
 			t.Errorf("the row is %s before its result has been read", got)
 		}
-		swap()
+		swapFile()
 	}
 	f.await(store.Done, 1)
 	if r, _ := table.Get(1); *r.Result != "ok" || *r.Stdout != "once" {

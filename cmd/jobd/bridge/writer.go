@@ -366,13 +366,13 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	}
 	for _, c := range batch {
 		c.uncutResult = store.Result{} // discarded outputs stay in the spool
-		lost, isLost := result.LostRows[c.id]
+		lossReason, isLost := result.LostRows[c.id]
 		switch {
 		case err != nil:
 			w.saveToSpool(c)
 			retry = append(retry, c)
 		case isLost:
-			w.finishChange(c, writeResult{lostReason: lost})
+			w.finishChange(c, writeResult{lostReason: lossReason})
 		case result.FailedRows[c.id] != nil:
 			c.failures++
 			c.retryAt = time.Now().Add(retryDelay(c.failures))

@@ -470,8 +470,8 @@ func TestFileStaysUnreadable(t *testing.T) {
 		if v := <-done; !v.isWritten() {
 			t.Errorf("%+v", v)
 		}
-		if took := time.Since(start); took < 30*time.Second || took > 2*time.Minute {
-			t.Errorf("it took %v", took)
+		if duration := time.Since(start); duration < 30*time.Second || duration > 2*time.Minute {
+			t.Errorf("it took %v", duration)
 		}
 		cancel()
 		<-ended
@@ -507,11 +507,11 @@ func TestRowWaitsForUnreadableOutput(t *testing.T) {
 	}
 	// In place of the file there is a directory, which can be opened but not read. The name
 	// exists at any time.
-	swap := func(f string) error {
+	swapFile := func(f string) error {
 		return unix.Renameat2(unix.AT_FDCWD, f, unix.AT_FDCWD, f+".kept", unix.RENAME_EXCHANGE)
 	}
 	for _, f := range files {
-		if err := errors.Join(os.Mkdir(f+".kept", 0o700), swap(f)); err != nil {
+		if err := errors.Join(os.Mkdir(f+".kept", 0o700), swapFile(f)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -523,7 +523,7 @@ func TestRowWaitsForUnreadableOutput(t *testing.T) {
 		answers = slices.Delete(answers, i, i+1)
 	}
 	for _, f := range files {
-		if err := errors.Join(swap(f), os.Remove(f+".kept")); err != nil {
+		if err := errors.Join(swapFile(f), os.Remove(f+".kept")); err != nil {
 			t.Fatal(err)
 		}
 	}

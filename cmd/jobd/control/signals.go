@@ -21,9 +21,9 @@ func (s server) sendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessa
 			signals[id] = signal
 		}
 	}
-	var sent map[int64]bool
+	var delivered map[int64]bool
 	if len(signals) > 0 {
-		sent = s.engine.SendSignal(ctx, signals)
+		delivered = s.engine.SendSignal(ctx, signals)
 	}
 	out := []byte{'{'}
 	for i, j := range jobs {
@@ -33,7 +33,7 @@ func (s server) sendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessa
 		id, err := strconv.ParseInt(j.Name, 10, 64)
 		out = append(eot.AppendString(out, j.Name), ':')
 		_, valid := signalOf(j.Value)
-		out = strconv.AppendBool(out, err == nil && valid && sent[id])
+		out = strconv.AppendBool(out, err == nil && valid && delivered[id])
 	}
 	return json.RawMessage(append(out, '}')), nil
 }

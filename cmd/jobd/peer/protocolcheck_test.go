@@ -29,9 +29,9 @@ func TestBrowserRequestsAreNotCarriedOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		slow := []byte(opening + "\x04" + body)
-		for i := range slow {
-			if _, err := sock.Write(slow[i : i+1]); err != nil {
+		request := []byte(opening + "\x04" + body)
+		for i := range request {
+			if _, err := sock.Write(request[i : i+1]); err != nil {
 				break // closed by now
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 // Accept implements Store. For each target it reads one range of the index, which is sorted by id;
 // one read for all targets would have to sort and lock every waiting row.
-func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error) {
+func (s *SQL) Accept(ctx context.Context, requests []AcceptRequest, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {
 		return Page{}, err
@@ -29,23 +29,23 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 		page = Page{}
 		var truncated map[string]bool
 		var err error
-		if page.Rows, truncated, next, err = s.readWaiting(ctx, tx, wants, limit); err != nil {
+		if page.Rows, truncated, next, err = s.readWaiting(ctx, tx, requests, limit); err != nil {
 			return err
 		}
-		for _, want := range wants {
+		for _, want := range requests {
 			if truncated[want.Target] {
 				page.MoreTargets = append(page.MoreTargets, want.Target)
 			}
 		}
-		s.chooseBeginners(page.Rows, wants, time.Now().Unix())
+		s.chooseBeginners(page.Rows, requests, time.Now().Unix())
 		failpoint.Reach("accept: rows locked")
 		if err := s.acceptLocked(ctx, tx, page.Rows, Waiting); err != nil {
 			return err
 		}
-		return s.findLocked(ctx, tx, &page, wants, truncated)
+		return s.findLocked(ctx, tx, &page, requests, truncated)
 	})
 	if len(page.Rows) > 0 && isRowError(err) && s.passedOverCount() < maxPassedOver {
-		return s.acceptOneByOne(ctx, page.Rows, Page{Rows: adopted, MoreTargets: targetsOf(wants)})
+		return s.acceptOneByOne(ctx, page.Rows, Page{Rows: adopted, MoreTargets: targetsOf(requests)})
 	}
 	if err != nil {
 		if isCommitUnknown(err) {
@@ -54,21 +54,21 @@ func (s *SQL) Accept(ctx context.Context, wants []AcceptRequest, limit int) (Pag
 		if len(adopted) > 0 {
 			// These rows are ours: the error must not hide them. If it persists, the
 			// next Accept returns it.
-			return Page{Rows: adopted, MoreTargets: targetsOf(wants)}, nil
+			return Page{Rows: adopted, MoreTargets: targetsOf(requests)}, nil
 		}
 		return Page{}, err
 	}
-	s.recordPosition(wants, next)
+	s.recordPosition(requests, next)
 	s.rememberClaims(page.Rows, false)
 	page.Rows = append(adopted, page.Rows...)
 	return page, nil
 }
 
 // chooseBeginners chooses the rows that begin at once: the best ones of each target.
-func (s *SQL) chooseBeginners(rows []Row, wants []AcceptRequest, at int64) {
+func (s *SQL) chooseBeginners(rows []Row, requests []AcceptRequest, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, want := range wants {
+	for _, want := range requests {
 		var list []*Row
 		for i := range rows {
 			if rows[i].Target == want.Target {
@@ -152,9 +152,9 @@ func (s *SQL) exceptRefused() string {
 
 func byRowID(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
 
-func targetsOf(wants []AcceptRequest) []string {
-	names := make([]string, len(wants))
-	for i, want := range wants {
+func targetsOf(requests []AcceptRequest) []string {
+	names := make([]string, len(requests))
+	for i, want := range requests {
 		names[i] = want.Target
 	}
 	return names
@@ -182,10 +182,10 @@ func (s *SQL) lastPosition(target string) readPosition {
 }
 
 // recordPosition notes how far a committed Accept has come.
-func (s *SQL) recordPosition(wants []AcceptRequest, next map[string]readPosition) {
+func (s *SQL) recordPosition(requests []AcceptRequest, next map[string]readPosition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, want := range wants {
+	for _, want := range requests {
 		delete(s.positions, want.Target)
 	}
 	maps.Copy(s.positions, next)
@@ -207,10 +207,10 @@ type targetReader struct {
 //
 // It first reads each target's share of the limit, and more only when these rows are used up: a row
 // that is locked but not accepted costs as much as one that is accepted.
-func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, wants []AcceptRequest, limit int) (rows []Row, truncated map[string]bool, next map[string]readPosition, err error) {
-	sources := make([]*targetReader, len(wants))
+func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, requests []AcceptRequest, limit int) (rows []Row, truncated map[string]bool, next map[string]readPosition, err error) {
+	sources := make([]*targetReader, len(requests))
 	sum := 0
-	for i, want := range wants {
+	for i, want := range requests {
 		sources[i] = &targetReader{AcceptRequest: want, room: min(want.Rows, limit), mayHaveMore: true}
 		if !s.table().hasPrio {
 			sources[i].readPosition = s.lastPosition(want.Target)
@@ -301,15 +301,15 @@ func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads these without
 // locks, and then locks rows until there are enough, skipping rows that others have taken
 // meanwhile.
-func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, most, limit int) (accepted []Row, more bool, err error) {
+func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, maxRows, limit int) (accepted []Row, more bool, err error) {
 	seen, err := s.readFirst(ctx, tx, target, 0, math.MaxInt64, limit, "")
 	if err != nil {
 		return nil, false, err
 	}
 	more = len(seen) == limit
 	slices.SortStableFunc(seen, func(a, b Row) int { return cmp.Compare(b.Priority, a.Priority) })
-	for len(seen) > 0 && len(accepted) < most {
-		n := min(most-len(accepted), len(seen))
+	for len(seen) > 0 && len(accepted) < maxRows {
+		n := min(maxRows-len(accepted), len(seen))
 		ids := make([]int64, n)
 		for i, row := range seen[:n] {
 			ids[i] = row.ID
@@ -412,11 +412,11 @@ func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
 
 // findLocked finds targets with waiting rows that this transaction did not see, because other
 // transactions had locked them, and notes these targets in the page.
-func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, page *Page, wants []AcceptRequest, truncated map[string]bool) error {
+func (s *SQL) findLocked(ctx context.Context, tx *sql.Tx, page *Page, requests []AcceptRequest, truncated map[string]bool) error {
 	if s.skipLocked == "" {
 		return nil
 	}
-	for _, target := range targetsOf(wants) {
+	for _, target := range targetsOf(requests) {
 		if truncated[target] {
 			continue
 		}
@@ -592,18 +592,18 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 // undoBegins sets rows back to accepted if they began in an accept whose outcome is not known. Nobody
 // was told of them, so they do not run.
 func (s *SQL) undoBegins(ctx context.Context, tx *sql.Tx, doubtful map[int64]*uncertainAccept, token int64) error {
-	started := "FALSE"
+	condition := "FALSE"
 	now := s.copyUncertain()
 	for _, id := range slices.Sorted(maps.Keys(doubtful)) {
 		if d := doubtful[id]; d.startedAt != 0 && now[id] == d {
-			started += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.startedAt)
+			condition += fmt.Sprintf(" OR j.id = %d AND j.time_started = %d", id, d.startedAt)
 		}
 	}
-	if started == "FALSE" {
+	if condition == "FALSE" {
 		return nil
 	}
 	_, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" c"+primaryKeyHint+" STRAIGHT_JOIN "+s.table().name+" j"+primaryKeyHint+" ON j.id = c.id SET j.status = 'accepted', j.time_started = 0"+
-		" WHERE c.id IN ("+joinIDs(slices.Sorted(maps.Keys(doubtful)))+") AND c.token = ? AND j.status = 'running' AND ("+started+")", token)
+		" WHERE c.id IN ("+joinIDs(slices.Sorted(maps.Keys(doubtful)))+") AND c.token = ? AND j.status = 'running' AND ("+condition+")", token)
 	return err
 }
 
@@ -650,8 +650,8 @@ func (s *SQL) deleteClaims(ctx context.Context, tx *sql.Tx, ids []int64) error {
 		return err
 	}
 	// MariaDB may report success for a DELETE that KILL QUERY or its time limit has ended.
-	left, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().claims+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
-	if err == nil && len(left) > 0 {
+	remainingIDs, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().claims+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
+	if err == nil && len(remainingIDs) > 0 {
 		err = errNotDeleted
 	}
 	return err

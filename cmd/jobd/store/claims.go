@@ -175,12 +175,12 @@ func (s *SQL) renumber(number int64) {
 // the rows that it could not check because they are locked or missing, and ErrFenced if this
 // incarnation was settled. The number is for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
-	mine := s.rememberedClaims()
-	if number, err = s.ensureAlive(ctx, tx); err != nil || len(mine) == 0 {
+	ownClaims := s.rememberedClaims()
+	if number, err = s.ensureAlive(ctx, tx); err != nil || len(ownClaims) == 0 {
 		return number, nil, err
 	}
 	rows, err := tx.QueryContext(ctx, "SELECT id, status, time_started FROM "+s.table().name+primaryKeyHint+
-		" WHERE id IN ("+joinIDs(slices.Sorted(maps.Keys(mine)))+") ORDER BY id FOR UPDATE"+s.skipLocked)
+		" WHERE id IN ("+joinIDs(slices.Sorted(maps.Keys(ownClaims)))+") ORDER BY id FOR UPDATE"+s.skipLocked)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -192,15 +192,15 @@ func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []
 		if err := rows.Scan(&id, &status, &started); err != nil {
 			return 0, nil, err
 		}
-		if c := mine[id]; status == Accepted && !c.isUncertain || status == Running && c.isRunning && started == c.startedAt {
+		if c := ownClaims[id]; status == Accepted && !c.isUncertain || status == Running && c.isRunning && started == c.startedAt {
 			claims = append(claims, id, s.Token(), c.isManual, s.ownerName())
 		}
-		delete(mine, id)
+		delete(ownClaims, id)
 	}
 	if err := rows.Err(); err != nil {
 		return 0, nil, err
 	}
-	unknown = slices.Collect(maps.Keys(mine))
+	unknown = slices.Collect(maps.Keys(ownClaims))
 	if len(claims) > 0 {
 		_, err = tx.ExecContext(ctx, "INSERT IGNORE INTO "+s.table().claims+claimValues(len(claims)/4), claims...)
 	}

@@ -152,16 +152,16 @@ func TestDoubtfulRowsAreFoundWithoutClaims(t *testing.T) {
 func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	table := newSQLTable(t)
 	insertRows(t, table, Waiting, "a", "a", "a")
-	s, dead := table.open(t, "d", longLease), table.open(t, "d", longLease)
-	accept(t, dead, 3, "a")
-	write(t, dead, Batch{Start: []int64{1, 2, 3}, StartedAt: 7})
+	s, deadStore := table.open(t, "d", longLease), table.open(t, "d", longLease)
+	accept(t, deadStore, 3, "a")
+	write(t, deadStore, Batch{Start: []int64{1, 2, 3}, StartedAt: 7})
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id = 2")
 	accept(t, s, 1, "a")
 	write(t, s, Batch{Start: []int64{2}, StartedAt: 7})
 	table.exec(t, "UPDATE jobs SET time_started = 8 WHERE id = 3")
-	w := write(t, s, Batch{Token: dead.Token(), Finish: []Result{
+	w := write(t, s, Batch{Token: deadStore.Token(), Finish: []Result{
 		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
 	checkEqual(t, "lost", fmt.Sprint(w.LostRows), "map[2:claim is gone 3:claim is gone]")
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done running running")
@@ -180,16 +180,16 @@ func TestRemovedClaimIsNotLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.exec(t, "UPDATE jobs SET status = IF(id = 2, 'accepted', 'running'), time_started = 8")
-	lose := func() {
+	removeClaim := func() {
 		t.Helper()
 		w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Result{{ID: 1, OK: true}}})
 		checkEqual(t, "lost", len(w.LostRows), 3)
 	}
-	lose()
+	removeClaim()
 	checkEqual(t, "renewed", s.Renew(t.Context()), ErrFenced)
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
-	lose()
+	removeClaim()
 	checkEqual(t, "claims", table.claimCount(t), 0)
 }
 
@@ -205,25 +205,25 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 			jobs.insert(t, storetest.Record{Row: Row{ID: 0, Target: "a"}, Status: status})
 		}
 		put(Waiting)
-		dead, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", longLease)
-		checkEqual(t, "rows", formatIDs(accept(t, dead, 10, "a").Rows), "0a")
-		checkEqual(t, "lost", write(t, dead, Batch{Start: []int64{0}, StartedAt: 7}).LostRows, "map[]")
-		own, err := dead.OwnClaims(t.Context())
-		checkEqual(t, "own", fmt.Sprintln(own, err), "[0] <nil>\n")
+		deadStore, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", longLease)
+		checkEqual(t, "rows", formatIDs(accept(t, deadStore, 10, "a").Rows), "0a")
+		checkEqual(t, "lost", write(t, deadStore, Batch{Start: []int64{0}, StartedAt: 7}).LostRows, "map[]")
+		claims, err := deadStore.OwnClaims(t.Context())
+		checkEqual(t, "own", fmt.Sprintln(claims, err), "[0] <nil>\n")
 		owners, err := s.Owners(t.Context())
 		if err != nil || len(owners) != 1 || owners[0].Name != "dead" {
 			t.Fatalf("%+v %v", owners, err)
 		}
-		sum, err := s.Settle(t.Context(), awaitExpiry(t, s, dead.Token()), OrphanPolicy{Requeue: true})
+		sum, err := s.Settle(t.Context(), awaitExpiry(t, s, deadStore.Token()), OrphanPolicy{Requeue: true})
 		checkEqual(t, "settled", fmt.Sprintln(sum, err), "{1 map[] [a] false} <nil>\n")
 		checkEqual(t, "claims", jobs.claimCount(t), 0)
 		checkEqual(t, "status", jobs.read(t, 0).Status, Waiting)
 
 		accept(t, s, 10, "a")
-		register(t, dead)
+		register(t, deadStore)
 		if real {
 			table.exec(t, "TRUNCATE jobs_claims")
-			checkEqual(t, "renewed", dead.Renew(t.Context()), nil)
+			checkEqual(t, "renewed", deadStore.Renew(t.Context()), nil)
 			checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 			checkEqual(t, "claims", table.claimCount(t), 1)
 		}
@@ -231,7 +231,7 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 		if err := s.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		owners, err = dead.Owners(t.Context())
+		owners, err = deadStore.Owners(t.Context())
 		if err != nil || len(owners) != 1 || !owners[0].IsSettling {
 			t.Fatalf("with a row left: %+v %v", owners, err)
 		}

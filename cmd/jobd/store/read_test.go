@@ -28,11 +28,11 @@ func newReader(t *testing.T, table *sqlTable) Reader {
 func formatCounts(list []overview.Count) string {
 	var words []string
 	for _, c := range list {
-		more := ""
+		suffix := ""
 		if c.More {
-			more = "+"
+			suffix = "+"
 		}
-		words = append(words, fmt.Sprintf("%s %d%s", c.Target, c.Rows, more))
+		words = append(words, fmt.Sprintf("%s %d%s", c.Target, c.Rows, suffix))
 	}
 	return strings.Join(words, ", ")
 }
@@ -51,10 +51,10 @@ func TestCostOfReadsIsBounded(t *testing.T) {
 		t.Helper()
 		before := table.readCount(t)
 		table.readCount(t) // counts as reads itself: the cost of this query is subtracted below
-		own := table.readCount(t)
-		base := (own - before) / 2
+		ownReads := table.readCount(t)
+		base := (ownReads - before) / 2
 		do()
-		if n := table.readCount(t) - own - base; n > limit {
+		if n := table.readCount(t) - ownReads - base; n > limit {
 			t.Errorf("%s reads %d entries, more than %d", name, n, limit)
 		} else {
 			t.Logf("%s reads %d entries", name, n)

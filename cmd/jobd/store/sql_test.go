@@ -178,16 +178,16 @@ func TestCollations(t *testing.T) {
 			table := newSQLTable(t)
 			table.exec(t, "ALTER TABLE jobs CONVERT TO CHARACTER SET "+collation)
 			insertRows(t, table, Waiting, "low", "LOW", "Löw", "lów")
-			dead, other := table.open(t, "ж", longLease), table.open(t, "other", longLease)
+			deadStore, other := table.open(t, "ж", longLease), table.open(t, "other", longLease)
 			if list, err := newReader(t, table).Counts(t.Context(), Waiting, []string{"LOW"}); err != nil || !strings.Contains(formatCounts(list), "LOW 1") {
 				t.Errorf("counts: %s %v", formatCounts(list), err)
 			}
-			checkEqual(t, "rows", formatIDs(accept(t, dead, 10, "LOW", "Löw").Rows), "2LOW 3Löw")
-			write(t, dead, Batch{Start: []int64{2, 3}})
-			if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("ж")}); err != nil {
+			checkEqual(t, "rows", formatIDs(accept(t, deadStore, 10, "LOW", "Löw").Rows), "2LOW 3Löw")
+			write(t, deadStore, Batch{Start: []int64{2, 3}})
+			if _, err := other.Settle(t.Context(), Owner{Token: deadStore.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("ж")}); err != nil {
 				t.Fatal(err)
 			}
-			w := write(t, dead, Batch{Finish: []Result{{ID: 2, OK: true}, {ID: 3, OK: true}}})
+			w := write(t, deadStore, Batch{Finish: []Result{{ID: 2, OK: true}, {ID: 3, OK: true}}})
 			checkEqual(t, "writes", fmt.Sprint(w.LostRows, w.FailedRows), "map[] map[]")
 			checkEqual(t, "results", *table.read(t, 2).Result+" "+*table.read(t, 3).Result, "ok ok")
 		})
@@ -289,10 +289,10 @@ func TestPrioritiesOfUnevenTargets(t *testing.T) {
 	table.exec(t, "ALTER TABLE jobs ADD priority bigint unsigned DEFAULT 0")
 	table.exec(t, "INSERT INTO jobs (target, priority) VALUES ('a', 1), ('a', 2), ('b', 0), ('a', 3), ('a', ~0), ('a', 4)")
 	s := table.open(t, "d", longLease)
-	wants := []AcceptRequest{{Target: "a", Rows: 9}, {Target: "b", Rows: 9}}
-	p, err := s.Accept(t.Context(), wants, 4)
+	requests := []AcceptRequest{{Target: "a", Rows: 9}, {Target: "b", Rows: 9}}
+	p, err := s.Accept(t.Context(), requests, 4)
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "2a 3b 4a 5a[a] <nil>")
-	p, err = s.Accept(t.Context(), wants[:1], 4)
+	p, err = s.Accept(t.Context(), requests[:1], 4)
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "1a 6a[] <nil>")
 }
 
@@ -755,8 +755,8 @@ func TestRestoredRowsKeepResults(t *testing.T) {
 	table.exec(t, "UPDATE jobs SET status = 'accepted', time_started = 0 WHERE id IN (1, 2)")
 	table.exec(t, "UPDATE jobs SET status = 'waiting', time_started = 0 WHERE id = 3")
 	accept(t, s, 1, "a")
-	lost := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).LostRows
-	checkEqual(t, "lost", lost, "map[3:status was set to accepted]")
+	lostRows := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).LostRows
+	checkEqual(t, "lost", lostRows, "map[3:status was set to accepted]")
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done waiting accepted")
 	write(t, s, Batch{Start: []int64{3}})
 	checkEqual(t, "lost then", write(t, s, Batch{Finish: []Result{{ID: 3, OK: true}}}).LostRows, "map[]")

@@ -101,7 +101,7 @@ type WriteResult struct {
 	BusyRows   []int64          // rows that are locked or, for now, missing: try again
 	FailedRows map[int64]error  // rows that the database refuses even with a short result: a retry may fail, too
 
-	written []Batch // results of the transactions that succeeded
+	writtenBatches []Batch // results of the transactions that succeeded
 }
 
 // Owner is an incarnation of a daemon.
@@ -155,7 +155,7 @@ type Store interface {
 	// number to the store. If rows have a priority, it accepts the best of the first limit rows
 	// of each target. Accept does not begin a row that this incarnation has already claimed. Like
 	// AcceptManual it returns ErrFenced, and accepts nothing, if this incarnation is settled.
-	Accept(ctx context.Context, wants []AcceptRequest, limit int) (Page, error)
+	Accept(ctx context.Context, requests []AcceptRequest, limit int) (Page, error)
 
 	// AcceptManual accepts the manual rows with these ids whose target is served. Other manual rows
 	// and waiting rows with these ids become ignored. The answers have the order of ids.

@@ -148,10 +148,10 @@ func TestLowestIDsAreAcceptedFirst(t *testing.T) {
 func TestPageHasLowestIDs(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		const rows = 60
-		random := rand.New(rand.NewPCG(1, 2))
+		rng := rand.New(rand.NewPCG(1, 2))
 		targets := make([]string, rows)
 		for i := range targets {
-			targets[i] = []string{"a", "b", "b", "b", "c"}[min(random.IntN(5)+i/30, 4)]
+			targets[i] = []string{"a", "b", "b", "b", "c"}[min(rng.IntN(5)+i/30, 4)]
 		}
 		insertRows(t, table, Waiting, targets...)
 		s := table.open(t, "d", longLease)
@@ -323,12 +323,12 @@ func TestForeignChangesAreNoticed(t *testing.T) {
 		table.remove(t, 6)
 		set(7, Done)
 		w := write(t, s, Batch{Start: []int64{1, 2}, Return: []int64{3, 4}, Finish: []Result{{ID: 5}, {ID: 6}, {ID: 8}}, Requeue: []int64{7}})
-		var lost []int64
+		var lostIDs []int64
 		for id := range w.LostRows {
-			lost = append(lost, id)
+			lostIDs = append(lostIDs, id)
 		}
-		slices.Sort(lost)
-		checkEqual(t, "lost", lost, "[1 2 3 5 6 7]")
+		slices.Sort(lostIDs)
+		checkEqual(t, "lost", lostIDs, "[1 2 3 5 6 7]")
 		checkEqual(t, "claims", table.claimCount(t), 0)
 		checkEqual(t, "statuses", formatStatuses(t, table, 8), "ignored  ignored waiting waiting  done done")
 	})
@@ -360,17 +360,17 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 			table.insert(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
 			table.insert(t, storetest.Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
 			table.insert(t, storetest.Record{Row: Row{ID: 9, Target: "c"}, Status: Manual})
-			dead := table.open(t, "dead", time.Millisecond)
+			deadStore := table.open(t, "dead", time.Millisecond)
 			living := table.open(t, "living", longLease)
-			accept(t, dead, 3, "a", "b")
+			accept(t, deadStore, 3, "a", "b")
 			accept(t, living, 3, "a", "b")
-			if _, err := dead.AcceptManual(t.Context(), []int64{6, 9}, func(string) bool { return true }); err != nil {
+			if _, err := deadStore.AcceptManual(t.Context(), []int64{6, 9}, func(string) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
-			write(t, dead, Batch{Start: []int64{2, 9}, StartedAt: 5})
+			write(t, deadStore, Batch{Start: []int64{2, 9}, StartedAt: 5})
 			write(t, living, Batch{Start: []int64{4}, StartedAt: 5})
 
-			o := awaitExpiry(t, living, dead.Token())
+			o := awaitExpiry(t, living, deadStore.Token())
 			sum, err := living.Settle(t.Context(), o, OrphanPolicy{Requeue: requeue, Reason: "daemon died", FinishedAt: 77})
 			if err != nil {
 				t.Fatal(err)
@@ -389,27 +389,27 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 			}
 
 			// The daemon was not dead, only slow: its late writes have no effect.
-			if err := dead.Renew(t.Context()); err != ErrFenced {
+			if err := deadStore.Renew(t.Context()); err != ErrFenced {
 				t.Fatalf("renewed: %v", err)
 			}
-			if _, err := dead.Accept(t.Context(), wantRows("a"), 5); err != ErrFenced {
+			if _, err := deadStore.Accept(t.Context(), wantRows("a"), 5); err != ErrFenced {
 				t.Fatalf("accepted: %v", err)
 			}
-			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
+			if _, err := deadStore.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
 				t.Fatalf("accepted by hand: %v", err)
 			}
-			w := write(t, dead, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Result{{ID: 2, OK: true}}})
+			w := write(t, deadStore, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Result{{ID: 2, OK: true}}})
 			checkEqual(t, "lost", len(w.LostRows), 3)
 			before := formatStatuses(t, table, 8)
 			accept(t, living, 10, "a", "b")
-			write(t, dead, Batch{Start: []int64{1, 3}, Requeue: []int64{2}})
+			write(t, deadStore, Batch{Start: []int64{1, 3}, Requeue: []int64{2}})
 			if before == formatStatuses(t, table, 8) || strings.Contains(formatStatuses(t, table, 3), Running) {
 				t.Fatalf("%s", formatStatuses(t, table, 8))
 			}
 
 			// It may begin a new incarnation.
-			register(t, dead)
-			if err := dead.Renew(t.Context()); err != nil {
+			register(t, deadStore)
+			if err := deadStore.Renew(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -424,14 +424,14 @@ func TestOwnClaimsAreSettled(t *testing.T) {
 		accept(t, s, 3, "a")
 		accept(t, other, 1, "b")
 		write(t, s, Batch{Start: []int64{1, 2}, StartedAt: 5})
-		own, err := s.OwnClaims(t.Context())
-		slices.Sort(own)
-		checkEqual(t, "own", fmt.Sprintln(own, err), "[1 2 3] <nil>\n")
+		claims, err := s.OwnClaims(t.Context())
+		slices.Sort(claims)
+		checkEqual(t, "own", fmt.Sprintln(claims, err), "[1 2 3] <nil>\n")
 		sum, err := s.SettleOwnClaims(t.Context(), []int64{1, 3, 4}, OrphanPolicy{Reason: ForgottenReason("d"), FinishedAt: 77})
 		checkEqual(t, "sum", fmt.Sprintln(sum, err), "{1 map[1:a] [a] false} <nil>\n")
 		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done running waiting accepted")
-		own, err = s.OwnClaims(t.Context())
-		checkEqual(t, "own", fmt.Sprintln(own, err), "[2] <nil>\n")
+		claims, err = s.OwnClaims(t.Context())
+		checkEqual(t, "own", fmt.Sprintln(claims, err), "[2] <nil>\n")
 	})
 }
 
@@ -456,11 +456,11 @@ func awaitExpiry(t *testing.T, s Store, token int64) Owner {
 func TestLivingDaemonIsNotSettled(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
-		slow := table.open(t, "slow", time.Millisecond)
+		slowDaemon := table.open(t, "slow", time.Millisecond)
 		other := table.open(t, "other", longLease)
-		accept(t, slow, 10, "a")
-		o := awaitExpiry(t, other, slow.Token())
-		if err := slow.Renew(t.Context()); err != nil {
+		accept(t, slowDaemon, 10, "a")
+		o := awaitExpiry(t, other, slowDaemon.Token())
+		if err := slowDaemon.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		sum, err := other.Settle(t.Context(), o, OrphanPolicy{})
@@ -469,7 +469,7 @@ func TestLivingDaemonIsNotSettled(t *testing.T) {
 		}
 		checkEqual(t, "sum", sum, SettleResult{})
 		checkEqual(t, "statuses", formatStatuses(t, table, 2), "accepted accepted")
-		checkEqual(t, "lost", write(t, slow, Batch{Start: []int64{1, 2}}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, slowDaemon, Batch{Start: []int64{1, 2}}).LostRows, "map[]")
 	})
 }
 
@@ -516,12 +516,12 @@ func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
 func TestSettleLeavesSpooledResults(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a")
-		dead, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
-		accept(t, dead, 2, "a")
-		write(t, dead, Batch{Start: []int64{1, 2}})
+		deadStore, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
+		accept(t, deadStore, 2, "a")
+		write(t, deadStore, Batch{Start: []int64{1, 2}})
 		settle := func(exceptIDs ...int64) bool {
 			t.Helper()
-			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Except: exceptIDs})
+			sum, err := s.Settle(t.Context(), Owner{Token: deadStore.Token(), Heartbeat: 1}, OrphanPolicy{Except: exceptIDs})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -529,7 +529,7 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 		}
 		checkEqual(t, "one is left", settle(1), true)
 		checkEqual(t, "statuses", formatStatuses(t, table, 2), "running done")
-		checkEqual(t, "lost", write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true}}}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{Token: deadStore.Token(), Finish: []Result{{ID: 1, OK: true}}}).LostRows, "map[]")
 		checkEqual(t, "one is left", settle(), false)
 		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
@@ -541,10 +541,10 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 func TestLateResultReplacesReason(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a")
-		dead, other := table.open(t, "dead's", longLease), table.open(t, "other", longLease)
-		accept(t, dead, 4, "a")
-		write(t, dead, Batch{Start: []int64{1, 2, 3}})
-		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("dead's"), FinishedAt: 77}); err != nil {
+		deadStore, other := table.open(t, "dead's", longLease), table.open(t, "other", longLease)
+		accept(t, deadStore, 4, "a")
+		write(t, deadStore, Batch{Start: []int64{1, 2, 3}})
+		if _, err := other.Settle(t.Context(), Owner{Token: deadStore.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("dead's"), FinishedAt: 77}); err != nil {
 			t.Fatal(err)
 		}
 		accept(t, other, 1, "a") // row 4, which Settle has returned
@@ -556,11 +556,11 @@ func TestLateResultReplacesReason(t *testing.T) {
 		r := table.read(t, 3)
 		r.Status = Waiting // reset by hand
 		table.insert(t, r)
-		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).LostRows
-		checkEqual(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
+		lostRows := write(t, s, Batch{Token: deadStore.Token(), Finish: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).LostRows
+		checkEqual(t, "lost", lostRows, "map[3:claim is gone 4:claim is gone]")
 		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done done waiting running")
-		one, two := table.read(t, 1), table.read(t, 2)
-		checkEqual(t, "results", fmt.Sprintf("%s %s %d, %s %d %q", *one.Result, *one.Stdout, one.TimeFinished, *two.Result, *two.Code, *two.Stderr), `ok out 5, fail 3 ""`)
+		firstRow, secondRow := table.read(t, 1), table.read(t, 2)
+		checkEqual(t, "results", fmt.Sprintf("%s %s %d, %s %d %q", *firstRow.Result, *firstRow.Stdout, firstRow.TimeFinished, *secondRow.Result, *secondRow.Code, *secondRow.Stderr), `ok out 5, fail 3 ""`)
 	})
 }
 

@@ -77,16 +77,16 @@ func TestRowsSurviveRestoredTable(t *testing.T) {
 		s := register(t, table.openWith(t, opt))
 		accept(t, s, 2, "a")
 		write(t, s, Batch{Start: []int64{1}})
-		dead := table.open(t, "dead", longLease)
-		accept(t, dead, 2, "a")
-		write(t, dead, Batch{Start: []int64{3}})
-		dead.(*SQL).Close()
+		deadStore := table.open(t, "dead", longLease)
+		accept(t, deadStore, 2, "a")
+		write(t, deadStore, Batch{Start: []int64{3}})
+		deadStore.(*SQL).Close()
 		table.exec(t, "CREATE TABLE kept AS SELECT * FROM jobs")
 		table.exec(t, empty)
 		b := Batch{Start: []int64{2}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}}
 		w := write(t, s, b)
 		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] [1 2]")
-		o := Owner{Token: dead.Token(), Heartbeat: 1}
+		o := Owner{Token: deadStore.Token(), Heartbeat: 1}
 		settle := func() SettleResult {
 			t.Helper()
 			sum, err := s.Settle(t.Context(), o, OrphanPolicy{Reason: "died"})
@@ -127,9 +127,9 @@ func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 			s := register(t, table.openWith(t, opt))
 			accept(t, s, 3, "a")
 			write(t, s, Batch{Start: []int64{1, 2, 3}})
-			refuse := func(longer int) {
+			refuse := func(minLength int) {
 				table.exec(t, fmt.Sprintf(`CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW
-					IF LENGTH(NEW.stdout) > %d THEN %s MESSAGE_TEXT = 'not now'; END IF`, longer, signal))
+					IF LENGTH(NEW.stdout) > %d THEN %s MESSAGE_TEXT = 'not now'; END IF`, minLength, signal))
 			}
 			output := strings.Repeat("x", 50_000)
 			final := func(id int64) WriteResult {

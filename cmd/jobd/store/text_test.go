@@ -150,9 +150,9 @@ func TestNoOutputInColumnOfJSON(t *testing.T) {
 	if err != nil || len(w.FailedRows) > 0 {
 		t.Fatalf("%v %v", w.FailedRows, err)
 	}
-	one := table.read(t, 1)
-	checkEqual(t, "stdout", one.Stdout, (*string)(nil))
-	checkEqual(t, "stderr", *one.Stderr, "why")
+	firstRow := table.read(t, 1)
+	checkEqual(t, "stdout", firstRow.Stdout, (*string)(nil))
+	checkEqual(t, "stderr", *firstRow.Stderr, "why")
 }
 
 // TestColumnOfJSON: a column of JSON refuses an empty text, too.
@@ -168,10 +168,10 @@ func TestColumnOfJSON(t *testing.T) {
 		t.Fatalf("%v %v", w.FailedRows, err)
 	}
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done done done")
-	one, two := table.read(t, 1), table.read(t, 2)
-	checkEqual(t, "stdout", *one.Stdout, "[1]")
-	checkEqual(t, "stdout that was refused", two.Stdout, (*string)(nil))
-	checkEqual(t, "stderr", *two.Stderr, "why")
+	firstRow, secondRow := table.read(t, 1), table.read(t, 2)
+	checkEqual(t, "stdout", *firstRow.Stdout, "[1]")
+	checkEqual(t, "stdout that was refused", secondRow.Stdout, (*string)(nil))
+	checkEqual(t, "stderr", *secondRow.Stderr, "why")
 }
 
 func TestFieldsOfRowsAreRead(t *testing.T) {

@@ -29,7 +29,7 @@ func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
 	b.Finish = s.fitFinals(b.Finish)
 	for part := range b.splitParts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
-			for _, b := range w.written {
+			for _, b := range w.writtenBatches {
 				s.rememberWritten(b)
 			}
 			return w, err
@@ -197,7 +197,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 		ids = append(ids, f.ID)
 	}
 	slices.Sort(ids)
-	var lost map[int64]string
+	var lostReasons map[int64]string
 	var busyIDs []int64
 	var todo batchPlan
 	shape := s.table()
@@ -211,14 +211,14 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 			return err
 		}
 		failpoint.Reach("write: rows locked")
-		if lost, busyIDs, err = s.resolveMissing(ctx, tx, b.Token, ids, lockedByID, &todo); err != nil {
+		if lostReasons, busyIDs, err = s.resolveMissing(ctx, tx, b.Token, ids, lockedByID, &todo); err != nil {
 			return err
 		}
-		if err = s.findSettledEarly(ctx, tx, b.Finish, lockedByID, lost); err != nil {
+		if err = s.findSettledEarly(ctx, tx, b.Finish, lockedByID, lostReasons); err != nil {
 			return err
 		}
 		s.markRunning(lockedByID)
-		todo.planBatch(b, lockedByID, lost)
+		todo.planBatch(b, lockedByID, lostReasons)
 		s.rememberRunning(todo.start, b.StartedAt)
 		return s.writePlan(ctx, tx, b.StartedAt, &todo)
 	})
@@ -229,16 +229,16 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 		return err
 	}
 	s.renumber(todo.claimsNumber)
-	w.written = append(w.written, b)
-	for id, reason := range lost {
+	w.writtenBatches = append(w.writtenBatches, b)
+	for id, reason := range lostReasons {
 		if reason == claimGone {
 			todo.freeClaims = append(todo.freeClaims, id)
 		}
 	}
 	s.forgetClaims(todo.freeClaims) // claims on rows that we have accepted again are kept
-	s.forgetUnsure(ids, lost)
+	s.forgetUnsure(ids, lostReasons)
 	s.forgetSightings(ids, busyIDs)
-	maps.Copy(w.LostRows, lost)
+	maps.Copy(w.LostRows, lostReasons)
 	w.BusyRows = append(w.BusyRows, busyIDs...)
 	return nil
 }
@@ -310,9 +310,9 @@ type lockedRow struct {
 	isManual bool
 }
 
-func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lost map[int64]string) {
+func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lostReasons map[int64]string) {
 	changed := func(id int64, status string) {
-		lost[id] = "status was set to " + status
+		lostReasons[id] = "status was set to " + status
 		if status != Accepted { // an accepted row was accepted again by us, so its claim stays
 			p.freeClaims = append(p.freeClaims, id)
 		}
@@ -368,16 +368,16 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, plan *batchPl
 		texts = append(texts, update+set+" WHERE id IN ("+joinIDs(ids)+")")
 		args = append(args, values)
 	}
-	simple := func(set string, ids []int64) {
+	updateRows := func(set string, ids []int64) {
 		if len(ids) > 0 {
 			add(set, ids)
 		}
 	}
-	simple(fmt.Sprintf("status = 'running', time_started = %d", at), plan.start)
-	simple("status = 'waiting'", plan.giveBack)
-	simple("status = 'manual'", plan.giveBackManual)
-	simple("status = 'waiting', time_started = 0", plan.requeue)
-	simple("status = 'manual', time_started = 0", plan.requeueManual)
+	updateRows(fmt.Sprintf("status = 'running', time_started = %d", at), plan.start)
+	updateRows("status = 'waiting'", plan.giveBack)
+	updateRows("status = 'manual'", plan.giveBackManual)
+	updateRows("status = 'waiting', time_started = 0", plan.requeue)
+	updateRows("status = 'manual', time_started = 0", plan.requeueManual)
 	for _, group := range groupByResult(plan.finish) {
 		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+t.stdout.placeholder()+
 			", stderr = "+t.stderr.placeholder()+", time_finished = ?", group.ids, group.updateArgs()...)
@@ -516,8 +516,8 @@ const claimGone = "claim is gone"
 // resolveMissing finds out why rows could not be locked: they are no longer ours, or another
 // transaction has them locked. It reclaims rows whose claims were lost and adds them to found. A
 // missing row counts as busy for a while, because a table that is being restored is empty at first.
-func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, lockedRows map[int64]lockedRow, plan *batchPlan) (lost map[int64]string, busyIDs []int64, err error) {
-	lost = make(map[int64]string)
+func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids []int64, lockedRows map[int64]lockedRow, plan *batchPlan) (lostReasons map[int64]string, busyIDs []int64, err error) {
+	lostReasons = make(map[int64]string)
 	var missing []int64
 	for _, id := range ids {
 		if _, ok := lockedRows[id]; !ok {
@@ -525,7 +525,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 		}
 	}
 	if len(missing) == 0 {
-		return lost, nil, nil
+		return lostReasons, nil, nil
 	}
 	claimed := missing
 	if s.hasClaimsTable {
@@ -556,25 +556,25 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 		switch {
 		case locked:
 		case !slices.Contains(claimed, id):
-			lost[id] = claimGone
+			lostReasons[id] = claimGone
 		case !slices.Contains(exists, id) && s.isPermanent(id):
-			lost[id] = "row was deleted"
+			lostReasons[id] = "row was deleted"
 			plan.freeClaims = append(plan.freeClaims, id)
 		default:
 			busyIDs = append(busyIDs, id)
 		}
 	}
-	return lost, busyIDs, nil
+	return lostReasons, busyIDs, nil
 }
 
 // findSettledEarly finds rows that another daemon has ended because it considered ours dead, and rows
 // that have been running since we started them although no daemon has a claim on them. Such rows
 // still get their results.
-func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result, rows map[int64]lockedRow, lost map[int64]string) error {
+func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result, rows map[int64]lockedRow, lostReasons map[int64]string) error {
 	var ids []int64
 	running := "FALSE"
 	for _, f := range finals {
-		if lost[f.ID] == claimGone {
+		if lostReasons[f.ID] == claimGone {
 			ids = append(ids, f.ID)
 			if s.hasClaimsTable && f.Started != 0 {
 				running += fmt.Sprintf(" OR id = %d AND time_started = %d", f.ID, f.Started)
@@ -592,7 +592,7 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 		") AND (status = 'done' AND result = 'fail' AND stderr = "+s.table().stderr.pattern()+" OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
 	for _, id := range done {
 		rows[id] = lockedRow{status: Running}
-		delete(lost, id)
+		delete(lostReasons, id)
 	}
 	return err
 }
@@ -627,7 +627,7 @@ func (s *SQL) rememberWritten(b Batch) {
 	}
 }
 
-func (s *SQL) forgetUnsure(ids []int64, lost map[int64]string) {
+func (s *SQL) forgetUnsure(ids []int64, lostReasons map[int64]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.uncertainWrites) == 0 {
@@ -636,7 +636,7 @@ func (s *SQL) forgetUnsure(ids []int64, lost map[int64]string) {
 	for _, id := range ids {
 		if s.uncertainWrites[id] {
 			delete(s.uncertainWrites, id)
-			delete(lost, id)
+			delete(lostReasons, id)
 		}
 	}
 }

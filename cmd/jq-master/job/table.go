@@ -57,8 +57,8 @@ func (t *Table[V]) Delete(id ID) {
 		*t = *NewTable[V]()
 		return
 	}
-	var none V
-	*t.slot(i) = none
+	var zero V
+	*t.slot(i) = zero
 	t.free = append(t.free, i)
 }
 

@@ -376,10 +376,10 @@ func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 	case errors.Is(err, gloom.ErrLost) || c.ctx.Err() != nil:
 	case err == nil && (c.broker.Exclusive || own):
 	case err == nil:
-		result, wrong := pack.FromJSON(body)
+		result, fault := pack.FromJSON(body)
 		o := &job.Outcome{Success: true, Result: result}
-		if wrong != nil {
-			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + wrong.Error()}
+		if fault != nil {
+			o = &job.Outcome{Reason: job.Other, Message: "the answer is malformed: " + fault.Error()}
 		}
 		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.number, o, false) })
 	case errors.As(err, &refused):

@@ -12,12 +12,12 @@ import (
 // changeConstraint sets the constraint with this id to n, or drops it if n is nil. It replies when
 // the change applies to all jobs; created says that the constraint is new. ifMatch and mustExist
 // are as in Master.PutConstraint.
-func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
+func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
 	refuse := func(err error) { reply(false, err) }
 	old := m.constraints.byID[id]
 	switch {
 	case m.awayErr == nil && m.changingConstraints:
-		m.waitingChanges = append(m.waitingChanges, func() { m.changeConstraint(id, n, pick, ifMatch, mustExist, reply) })
+		m.waitingChanges = append(m.waitingChanges, func() { m.changeConstraint(id, n, sel, ifMatch, mustExist, reply) })
 		return
 	case n == nil && old == nil:
 		refuse(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
@@ -50,7 +50,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 		}
 	}
 	m.changingConstraints = true
-	written := func(err error) {
+	onWritten := func(err error) {
 		m.env.run(func() {
 			defer m.onChangeWritten()
 			onDone := func() { reply(old == nil, nil) }
@@ -71,11 +71,11 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, pick selector, 
 				}
 				m.constraints.callAtEnd(onDone, len(m.bySeq))
 			default:
-				m.constraints.startSweep(m.replace(stored, pick), onDone)
+				m.constraints.startSweep(m.replace(stored, sel), onDone)
 			}
 		})
 	}
-	m.runAfterStep(func() { m.env.store.PutConstraint(id, stored, written) })
+	m.runAfterStep(func() { m.env.store.PutConstraint(id, stored, onWritten) })
 }
 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs
@@ -111,10 +111,10 @@ type UnwritableError struct{ Err error }
 func (u *UnwritableError) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
 // replace sets a constraint in place of the one with the same id, if there is one.
-func (m *machine) replace(n *job.Constraint, pick selector) *constraint {
+func (m *machine) replace(n *job.Constraint, sel selector) *constraint {
 	m.constraints.lastNumber++
-	k := &constraint{Constraint: *n, selector: pick, groupPrefix: groupPrefixOf(m.namespace, n.ID), number: m.constraints.lastNumber}
-	if pick.per != nil {
+	k := &constraint{Constraint: *n, selector: sel, groupPrefix: groupPrefixOf(m.namespace, n.ID), number: m.constraints.lastNumber}
+	if sel.valueOf != nil {
 		k.jobsByValue = make(map[valueHash]int)
 	}
 	old := m.constraints.byID[n.ID]

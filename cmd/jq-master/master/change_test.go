@@ -49,8 +49,8 @@ func TestManyPatterns(t *testing.T) {
 	w := newSimulation(t, 1)
 	put := func(id, per string, enabled bool) (err error) {
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Per: per, Rate: 1, Burst: 1, Concurrency: 1, Enabled: enabled}
-		pick, _ := Compile(k)
-		w.step(w.machine, func() { w.machine.changeConstraint(k.ID, k, pick, 0, false, func(_ bool, e error) { err = e }) })
+		sel, _ := Compile(k)
+		w.step(w.machine, func() { w.machine.changeConstraint(k.ID, k, sel, 0, false, func(_ bool, e error) { err = e }) })
 		w.store.flush()
 		return err
 	}
@@ -114,14 +114,14 @@ func TestSlicesOfSweepAreSmall(t *testing.T) {
 	replies := 0
 	for _, id := range []string{"a", "b"} { // the second one restarts the sweep
 		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
-		pick, fault := Compile(k)
+		sel, fault := Compile(k)
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		m.constraints.startSweep(m.replace(k, pick), func() { replies++ })
+		m.constraints.startSweep(m.replace(k, sel), func() { replies++ })
 	}
 	m.afterStep = nil
-	reached := 0
+	doneCount := 0
 	for {
 		part := m.nextSlice(maxSliceCost)
 		if part == nil {
@@ -134,7 +134,7 @@ func TestSlicesOfSweepAreSmall(t *testing.T) {
 		if cost >= maxSliceCost {
 			t.Fatalf("a slice has %d jobs and goes on at a cost of %d", len(part.jobs), cost)
 		}
-		reached += len(part.jobs)
+		doneCount += len(part.jobs)
 		part.match()
 		m.sweepSlice(part)
 		if n := len(m.afterStep); n > len(part.jobs)+len(m.constraints.onSweepEnd)+2 {
@@ -149,8 +149,8 @@ func TestSlicesOfSweepAreSmall(t *testing.T) {
 	for _, f := range w.broker.todo {
 		f()
 	}
-	if reached != jobs || replies != 2 {
-		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", reached, jobs, replies)
+	if doneCount != jobs || replies != 2 {
+		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", doneCount, jobs, replies)
 	}
 	for _, p := range m.bySeq {
 		if len(p.rec.constraints.groups()) != 2 {

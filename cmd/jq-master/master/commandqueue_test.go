@@ -17,7 +17,7 @@ func TestCommandQueue(t *testing.T) {
 	keepAlive(m)
 	mc := m.active.Load().machine
 	const goroutines, commands = 8, 500
-	var concurrent, left atomic.Int32
+	var concurrent, commandsLeft atomic.Int32
 	var last [goroutines]int
 	var callers, done sync.WaitGroup
 	done.Add(goroutines * commands * 2)
@@ -31,10 +31,10 @@ func TestCommandQueue(t *testing.T) {
 					last[g] = n
 					concurrent.Add(-1)
 					mc.runAfterStep(func() {
-						if left.Add(1) != 1 {
+						if commandsLeft.Add(1) != 1 {
 							t.Error("two goroutines do what is left to do")
 						}
-						left.Add(-1)
+						commandsLeft.Add(-1)
 						done.Done()
 					})
 					done.Done()

@@ -19,7 +19,7 @@ func Compile(k *job.Constraint) (selector, *job.Fault) {
 		fault.Field = "per"
 		return selector{}, fault
 	}
-	return selector{match: m.Match, per: func(a *job.Attributes) []byte {
+	return selector{match: m.Match, valueOf: func(a *job.Attributes) []byte {
 		v, found := at.Value(a)
 		if !found {
 			return []byte{0xc1} // a byte that begins no MessagePack value

@@ -19,8 +19,8 @@ const maxValues = 100_000
 
 // selector decides to which jobs a constraint applies, and with which value each of them counts.
 type selector struct {
-	match func(*job.Attributes) bool
-	per   func(*job.Attributes) []byte // the value of "per", as bytes that are equal for equal values; nil: all jobs count together
+	match   func(*job.Attributes) bool
+	valueOf func(*job.Attributes) []byte // the value of "per", as bytes that are equal for equal values; nil: all jobs count together
 }
 
 // constraint sets rules for groups at the broker, and counts the jobs in them. Its selector never
@@ -122,8 +122,8 @@ func matchAll(list []*constraint, a *job.Attributes, known *constraintSet) (memb
 			continue
 		}
 		m := membership{constraint: k}
-		if k.per != nil {
-			sum := sha256.Sum256(k.per(a))
+		if k.valueOf != nil {
+			sum := sha256.Sum256(k.valueOf(a))
 			copy(m.value[:], sum[:])
 		}
 		members = append(members, m)
@@ -152,7 +152,7 @@ func (s *constraints) setFor(members []membership) *constraintSet {
 	for i := range members {
 		m := &members[i]
 		key = binary.AppendUvarint(key, m.constraint.number)
-		if m.constraint.per == nil {
+		if m.constraint.valueOf == nil {
 			continue
 		}
 		if m.constraint.jobsByValue[m.value] == 0 && len(m.constraint.jobsByValue) >= maxValues {
@@ -216,7 +216,7 @@ func (g *constraintSet) count(r *record, delta int) {
 		if r.State == job.Running {
 			k.running += delta
 		}
-		if k.per == nil {
+		if k.valueOf == nil {
 			continue
 		}
 		if k.jobsByValue[m.value] += delta; k.jobsByValue[m.value] == 0 {
@@ -253,7 +253,7 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 // and rate have separate groups, so that a running job can be in the group for concurrency alone.
 func (k *constraint) group(kind byte, value valueHash) string {
 	name := string(kind) + ":" + k.groupPrefix
-	if k.per != nil {
+	if k.valueOf != nil {
 		name += ":" + hex.EncodeToString(value[:])
 	}
 	return name
@@ -262,7 +262,7 @@ func (k *constraint) group(kind byte, value valueHash) string {
 // pattern returns a pattern that matches exactly the constraint's groups of one kind.
 func (k *constraint) pattern(kind byte) string {
 	name := string(kind) + ":" + k.groupPrefix
-	if k.per != nil {
+	if k.valueOf != nil {
 		name += ":*"
 	}
 	return name

@@ -41,7 +41,7 @@ func TestResultsBounded(t *testing.T) {
 	}
 	w.store.flush()
 	refused := 0
-	report := func() (left int) {
+	report := func() (runsLeft int) {
 		for _, r := range runs {
 			if r.State != job.Running {
 				continue
@@ -52,7 +52,7 @@ func TestResultsBounded(t *testing.T) {
 			})
 			w.store.flush()
 			if result != nil {
-				if left++; codeOf(result) != job.Overloaded {
+				if runsLeft++; codeOf(result) != job.Overloaded {
 					t.Fatal(result)
 				}
 				refused++
@@ -61,16 +61,16 @@ func TestResultsBounded(t *testing.T) {
 				t.Fatalf("%d bytes are held of at most %d", m.usedBytes(), m.MaxBytes)
 			}
 		}
-		return left
+		return runsLeft
 	}
-	left := report()
-	for n := 0; left > 0; n++ { // results expire after 20 s, runs after 7
+	runsLeft := report()
+	for n := 0; runsLeft > 0; n++ { // results expire after 20 s, runs after 7
 		if n > 1000 {
-			t.Fatalf("%d jobs do not end", left)
+			t.Fatalf("%d jobs do not end", runsLeft)
 		}
 		w.pass(time.Second)
 		w.store.flush()
-		left = report()
+		runsLeft = report()
 	}
 	if refused == 0 || m.ledger.Timeouts != 0 || m.ledger.Done != 40 {
 		t.Fatalf("refused %d times, %d timeouts, %d done", refused, m.ledger.Timeouts, m.ledger.Done)

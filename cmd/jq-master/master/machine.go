@@ -552,10 +552,10 @@ func (m *machine) write(o op, r *record, j *job.Job, forgetAt, dropAt int64, onD
 		m.env.store.Move(oldJob, j, forgetAt, dropAt, func(err error) {
 			m.env.run(func() {
 				if errors.Is(err, store.ErrTooLong) && len(j.Result) > 0 {
-					without := *j
-					without.Result = nil
-					without.Message = fmt.Sprintf("the result of %d bytes is left out: %v", len(j.Result), err)
-					m.write(o, r, &without, forgetAt, 0, onDone)
+					copiedJob := *j
+					copiedJob.Result = nil
+					copiedJob.Message = fmt.Sprintf("the result of %d bytes is left out: %v", len(j.Result), err)
+					m.write(o, r, &copiedJob, forgetAt, 0, onDone)
 					return
 				}
 				if err != nil {

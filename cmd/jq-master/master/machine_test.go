@@ -360,8 +360,8 @@ func (w *simulation) addWaiting(timeout float64) *record {
 // even if it is suspended repeatedly. Messages that arrived meanwhile are read first.
 func TestSuspendedMachine(t *testing.T) {
 	for _, v := range []struct {
-		stood, ran time.Duration
-		times      int
+		pause, runTime time.Duration
+		times          int
 	}{{17 * time.Second, 0, 1}, {time.Hour, beatInterval, 3}, {2 * time.Second, 2 * beatInterval, 20}} {
 		w := newSimulation(t, 1)
 		m := w.machine
@@ -376,9 +376,9 @@ func TestSuspendedMachine(t *testing.T) {
 		})
 		w.store.flush()
 		for range v.times {
-			w.now += toMillis(v.stood)
+			w.now += toMillis(v.pause)
 			w.pass(0) // the alarm fires before the messages that have arrived are read
-			w.pass(v.ran)
+			w.pass(v.runTime)
 			if r.State != job.Running || m.workers[k.ID] != k {
 				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, m.workers[k.ID] == k)
 			}
@@ -395,8 +395,8 @@ func TestSuspendedMachine(t *testing.T) {
 // TestRepeatedSuspension: a machine that is suspended repeatedly still enforces deadlines, however
 // short the time between two suspensions.
 func TestRepeatedSuspension(t *testing.T) {
-	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
-		for _, stood := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
+	for _, runTime := range []time.Duration{0, 10 * time.Millisecond, beatInterval, 2*beatInterval - time.Millisecond} {
+		for _, pause := range []time.Duration{2*beatInterval + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
 			w := newSimulation(t, 1)
 			m := w.machine
 			m.env.push = &pushRecorder{}
@@ -413,11 +413,11 @@ func TestRepeatedSuspension(t *testing.T) {
 			rounds := 0
 			for lostRecord.State == job.Running || lateRecord.State == job.Running {
 				if rounds++; rounds > 50 {
-					t.Fatalf("stops of %v, %v between them: the silent worker's job is %v, the one that is overdue is %v", stood, ran, lostRecord.State, lateRecord.State)
+					t.Fatalf("stops of %v, %v between them: the silent worker's job is %v, the one that is overdue is %v", pause, runTime, lostRecord.State, lateRecord.State)
 				}
-				w.now += toMillis(stood)
+				w.now += toMillis(pause)
 				w.pass(0)
-				w.pass(ran)
+				w.pass(runTime)
 				w.store.flush()
 			}
 		}
@@ -427,7 +427,7 @@ func TestRepeatedSuspension(t *testing.T) {
 // TestSlowStart: time in which the store writes the start of a run, or is away, does not count
 // towards the run's timeout, even if it is longer than the timeout.
 func TestSlowStart(t *testing.T) {
-	for _, slow := range []time.Duration{2 * time.Second, 20 * time.Second} {
+	for _, delay := range []time.Duration{2 * time.Second, 20 * time.Second} {
 		w := newSimulation(t, 1)
 		m := w.machine
 		k := w.someWorker()
@@ -435,11 +435,11 @@ func TestSlowStart(t *testing.T) {
 		w.store.away = true // the machine has not noticed that the store is away
 		var r *record
 		w.step(m, func() { r = w.addWaiting(3); m.workersMayGetJobs = true; m.start(r, k, nil) })
-		w.pass(slow)
+		w.pass(delay)
 		w.store.away = false
 		w.store.flush()
 		if run := r.currentRun(); run == nil || run.deadline-m.now != 3000+toMillis(m.TimeoutGrace) {
-			t.Fatalf("the start took %v: the run is %+v at %d", slow, run, m.now)
+			t.Fatalf("the start took %v: the run is %+v at %d", delay, run, m.now)
 		}
 		k.Heartbeat, k.lastSeen = true, m.now
 		w.step(m, func() { m.onStoreChange(store.ErrAway) })

@@ -272,11 +272,11 @@ func (m *Master) load(ctx context.Context, mc *machine) error {
 		Worker: mc.loadWorker,
 		Key:    mc.loadKey,
 		Constraint: func(k *job.Constraint) error {
-			pick, fault := Compile(k)
+			sel, fault := Compile(k)
 			if fault != nil {
 				return fmt.Errorf("it is invalid: %w", fault)
 			}
-			mc.replace(k, pick)
+			mc.replace(k, sel)
 			return nil
 		},
 		Job: func(j *job.Job, forgetAt, dropAt int64) {
@@ -329,12 +329,12 @@ func (m *Master) activate(mc *machine, conn *brokerConn) {
 
 // flush tells the store which results it can drop, and waits until that is sent.
 func (m *Master) flush(mc *machine) {
-	sent := make(chan struct{})
+	sentAll := make(chan struct{})
 	m.queueStep(mc, func() {
 		mc.flushFetched()
-		mc.runAfterStep(func() { close(sent) })
+		mc.runAfterStep(func() { close(sentAll) })
 	})
-	<-sent
+	<-sentAll
 }
 
 // deactivate makes the master refuse requests again, including those that are waiting.

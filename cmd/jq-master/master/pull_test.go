@@ -16,8 +16,8 @@ func TestPullMisses(t *testing.T) {
 	m.workers[k.ID] = k
 	m.submitSlice(1)
 	m.workersMayGetJobs = true
-	started := map[job.ID]func(error){}
-	m.env.store = &heldStartStore{Store: w.store, pendingStarts: started}
+	onDone := map[job.ID]func(error){}
+	m.env.store = &heldStartStore{Store: w.store, pendingStarts: onDone}
 	var ready int
 	p := &pullRequest{max: 2, ready: func() { ready++ }}
 	ids := []job.ID{m.newID(), m.newID()}
@@ -30,7 +30,7 @@ func TestPullMisses(t *testing.T) {
 			m.onHandout(k.ID, id, false, naiveRun{w.broker, &naiveJob{submission: submission{id: id}}})
 		}
 	})
-	started[ids[0]](nil)
+	onDone[ids[0]](nil)
 	if ready != 0 || p.expectedJobs != 1 {
 		t.Fatalf("ready %d times with %d coming", ready, p.expectedJobs)
 	}
@@ -38,7 +38,7 @@ func TestPullMisses(t *testing.T) {
 	if ready != 1 {
 		t.Fatal("the first job waits for the store")
 	}
-	started[ids[1]](nil)
+	onDone[ids[1]](nil)
 	w.step(m, func() { m.onStoreChange(nil) })
 	if p.expectedJobs != 0 || k.demand() != 1 {
 		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.expectedJobs, k.demand())

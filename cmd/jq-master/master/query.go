@@ -364,8 +364,8 @@ func (m *Master) countNames() (busiest []NameStats, isExpensive bool, err error)
 	slices.SortFunc(names, func(a, b counted) int { return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.text, b.text)) })
 	serving := askedGlobs(last)
 	for _, n := range names[:min(len(names), statNames)] {
-		served, silent := silenceOf(serving, n.text, now)
-		busiest = append(busiest, NameStats{n.text, n.counts, served, silent, n.oldest})
+		served, silence := silenceOf(serving, n.text, now)
+		busiest = append(busiest, NameStats{n.text, n.counts, served, silence, n.oldest})
 	}
 	askedCount := 0
 	for i := range busiest {

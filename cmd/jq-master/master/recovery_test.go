@@ -15,23 +15,23 @@ import (
 // TestBrokerEnds: a shared broker ends a job without the master, before, while or after one of the
 // master's workers runs it. For the master the job has not ended: it is submitted again, and runs.
 func TestBrokerEnds(t *testing.T) {
-	lost := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
+	lossOutcome := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
 	for name, ends := range map[string]func(m *machine, r *record, handOut func()){
 		"while it runs": func(m *machine, r *record, handOut func()) {
 			handOut()
-			m.onBrokerAnswer(r.ID, r.submission, lost, true)
+			m.onBrokerAnswer(r.ID, r.submission, lossOutcome, true)
 		},
 		"cancelled while it runs": func(m *machine, r *record, handOut func()) {
 			handOut()
 			m.onNotAtBroker(r.ID, r.submission)
 		},
 		"before the hand-out is read": func(m *machine, r *record, handOut func()) {
-			m.onBrokerAnswer(r.ID, r.submission, lost, true)
+			m.onBrokerAnswer(r.ID, r.submission, lossOutcome, true)
 			handOut()
 		},
 		"while the master stood still": func(m *machine, r *record, handOut func()) {
 			m.deadlinesFrom = m.now + 1
-			m.onBrokerAnswer(r.ID, r.submission, lost, false)
+			m.onBrokerAnswer(r.ID, r.submission, lossOutcome, false)
 			handOut()
 		},
 		"with a connection before": func(m *machine, r *record, handOut func()) {
@@ -45,8 +45,8 @@ func TestBrokerEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSimulation(t, 1)
-			m, k, pushed := w.machine, w.someWorker(), &pushRecorder{}
-			m.env.push = pushed
+			m, k, pushes := w.machine, w.someWorker(), &pushRecorder{}
+			m.env.push = pushes
 			w.step(m, func() { m.submitSlice(1); m.workersMayGetJobs = true; m.updateServing(k) })
 			w.step(m, func() {
 				m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 1}}}, reply: func([]job.ID, bool, error) {}})
@@ -59,7 +59,7 @@ func TestBrokerEnds(t *testing.T) {
 			w.step(m, func() { ends(m, r, func() { m.onHandout(k.ID, r.ID, false, lostRun) }) })
 			w.store.flush()
 			w.broker.serveSome(1 << 20)
-			for _, onAnswer := range pushed.onAnswer {
+			for _, onAnswer := range pushes.onAnswer {
 				onAnswer(Answer{Kind: AnswerUnreachable})
 			}
 			w.store.flush()
@@ -201,11 +201,11 @@ func TestOldRules(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
 	k := &job.Constraint{ID: "a", Match: []byte{0x80}, Concurrency: -1, Rate: 1, Burst: 1, Enabled: true}
-	pick, fault := Compile(k)
+	sel, fault := Compile(k)
 	if fault != nil {
 		t.Fatal(fault)
 	}
-	m.replace(k, pick)
+	m.replace(k, sel)
 	m.afterStep = nil
 	look := func() int {
 		m.forgetSubmissions()

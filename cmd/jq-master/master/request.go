@@ -414,12 +414,12 @@ func (m *Master) Constraint(id string) (*ConstraintView, error) {
 // PutConstraint sets a constraint. If ifMatch is not 0, the constraint must exist in that version;
 // if mustExist is set, it must exist in any version.
 func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch uint64, mustExist bool) (v *ConstraintView, created bool, err error) {
-	pick, fault := Compile(k)
+	sel, fault := Compile(k)
 	if fault != nil {
 		return nil, false, fault
 	}
 	created, err = call(ctx, m, func(mc *machine, reply func(bool, error)) {
-		mc.changeConstraint(k.ID, k, pick, ifMatch, mustExist, reply)
+		mc.changeConstraint(k.ID, k, sel, ifMatch, mustExist, reply)
 	})
 	if err != nil {
 		return nil, false, err

@@ -315,8 +315,8 @@ func (m *machine) retry(r *record, run *run, j *job.Job) {
 	j.Due = m.wallTime + toMillis(d)
 	m.write(opEnd, r, j, 0, 0, func() {
 		m.ledger.Retries++
-		left := m.remainingWait(r)
-		m.leaveRun(r, run, func(h brokerJob) { h.retry(left) })
+		waitLeft := m.remainingWait(r)
+		m.leaveRun(r, run, func(h brokerJob) { h.retry(waitLeft) })
 		m.replyAll(run.replies, nil)
 	})
 }

@@ -116,7 +116,7 @@ func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.S
 // writeSchedule stores a schedule with its due jobs, or drops it if now is nil.
 func (m *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedule, n *NewJob, jobs []*job.Job, onDone func(error)) {
 	s.writing = true
-	written := func(err error) {
+	onWritten := func(err error) {
 		m.env.run(func() {
 			s.writing = false
 			if err == nil || s.Schedule == nil {
@@ -133,7 +133,7 @@ func (m *machine) writeSchedule(name string, s *scheduled, now *schedule.Schedul
 	if now != nil {
 		text = now.Encode()
 	}
-	m.runAfterStep(func() { m.env.store.PutSchedule(name, text, jobs, written) })
+	m.runAfterStep(func() { m.env.store.PutSchedule(name, text, jobs, onWritten) })
 }
 
 func (m *machine) putSchedule(name string, spec schedule.Spec, n *NewJob, fromFile bool, reply func(error)) {
@@ -189,13 +189,13 @@ func (m *machine) settleSchedules() {
 		}
 	}
 	slices.Sort(due)
-	made, bytes := 0, 0
+	jobCount, bytes := 0, 0
 	for _, name := range due[:min(len(due), maxStepRecords)] {
-		if made >= maxStepRecords || bytes >= maxMadeBytes {
+		if jobCount >= maxStepRecords || bytes >= maxMadeBytes {
 			break
 		}
 		n := m.settleSchedule(name, l.byName[name], now, since)
-		made, bytes = made+n, bytes+n*len(l.byName[name].job.Argument)
+		jobCount, bytes = jobCount+n, bytes+n*len(l.byName[name].job.Argument)
 	}
 }
 
@@ -317,7 +317,7 @@ func (m *Master) putFile(ctx context.Context, specs map[schedule.Key]schedule.Sp
 	if err != nil {
 		return err
 	}
-	known, dropped, put := make(map[string]bool, len(old)), 0, 0
+	known, dropCount, putCount := make(map[string]bool, len(old)), 0, 0
 	for _, s := range old {
 		spec, there := specs[schedule.Key{Name: s.Name}]
 		known[s.Name] = there && s.FromFile && s.Equal(&spec)
@@ -327,7 +327,7 @@ func (m *Master) putFile(ctx context.Context, specs map[schedule.Key]schedule.Sp
 		if err := m.DropSchedule(ctx, s.Name, true); err != nil && !isUnknown(err) {
 			return err
 		}
-		dropped++
+		dropCount++
 	}
 	for key, spec := range specs {
 		if known[key.Name] {
@@ -336,9 +336,9 @@ func (m *Master) putFile(ctx context.Context, specs map[schedule.Key]schedule.Sp
 		if err := m.PutSchedule(ctx, key.Name, spec, true); err != nil {
 			return err
 		}
-		put++
+		putCount++
 	}
-	m.log.Info().Int("schedules", len(specs)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
+	m.log.Info().Int("schedules", len(specs)).Int("changed", putCount).Int("deleted", dropCount).Msg("the schedules of the file are stored")
 	return nil
 }
 

@@ -92,8 +92,8 @@ const tick = `{"cron":"@every 10s","job":1`
 // due times at which no master ran are caught up as the schedule says.
 func TestScheduledJobs(t *testing.T) {
 	w := newScheduleWorld(t)
-	for name, more := range map[string]string{"none": `}`, "all": `,"catch_up":"all"}`, "skip": `,"overlap":"skip"}`} {
-		if err := w.put(name, tick+more, false); err != nil {
+	for name, rest := range map[string]string{"none": `}`, "all": `,"catch_up":"all"}`, "skip": `,"overlap":"skip"}`} {
+		if err := w.put(name, tick+rest, false); err != nil {
 			t.Fatal(err)
 		}
 	}

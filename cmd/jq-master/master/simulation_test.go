@@ -52,7 +52,7 @@ type simulation struct {
 type expectedJob struct {
 	id        job.ID
 	maxRetry  int32
-	sent      int // attempts that workers got and have not refused
+	sentCount int // attempts that workers got and have not refused
 	failures  int
 	succeeded bool
 	ended     bool // a worker reported a failure without a retry
@@ -122,7 +122,7 @@ func (w *simulation) start() {
 	err := w.memory.Load(context.Background(), store.LoadHandlers{
 		Worker:     m.loadWorker,
 		Key:        m.loadKey,
-		Constraint: func(k *job.Constraint) error { pick, _ := Compile(k); m.replace(k, pick); return nil },
+		Constraint: func(k *job.Constraint) error { sel, _ := Compile(k); m.replace(k, sel); return nil },
 		Job:        m.load,
 		Schedule:   func(string, []byte) error { return nil }, // restart reads them
 		Seq:        func(last uint64) { m.seq = max(m.seq, last) },
@@ -240,22 +240,22 @@ func (w *simulation) check() {
 		}
 	}
 	for _, k := range mc.constraints.byID {
-		matching, runs := 0, 0
+		matchCount, runs := 0, 0
 		for r := range mc.jobs.All() {
 			if r.constraints == nil {
 				continue
 			}
 			for _, m := range r.constraints.members {
 				if m.constraint == k {
-					matching++
+					matchCount++
 					if r.State == job.Running {
 						runs++
 					}
 				}
 			}
 		}
-		if matching != k.matching || runs != k.running {
-			w.fatalf("constraint %s has %d jobs and %d runs, in truth %d and %d", k.ID, k.matching, k.running, matching, runs)
+		if matchCount != k.matching || runs != k.running {
+			w.fatalf("constraint %s has %d jobs and %d runs, in truth %d and %d", k.ID, k.matching, k.running, matchCount, runs)
 		}
 	}
 }

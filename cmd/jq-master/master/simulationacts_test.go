@@ -88,12 +88,12 @@ func (w *simulation) expect(h *job.Handout) *expectedJob {
 }
 
 func (w *simulation) sent(s *simWorker, e *expectedJob, h *job.Handout) {
-	e.sent++
-	if e.maxRetry == 0 && !e.revived && e.sent > 1 {
+	e.sentCount++
+	if e.maxRetry == 0 && !e.revived && e.sentCount > 1 {
 		w.fatalf("job %v with max_retry 0 ran twice", e.id)
 	}
-	if !e.revived && e.sent > int(e.maxRetry)+1 {
-		w.fatalf("job %v with max_retry %d ran %d times", e.id, e.maxRetry, e.sent)
+	if !e.revived && e.sentCount > int(e.maxRetry)+1 {
+		w.fatalf("job %v with max_retry %d ran %d times", e.id, e.maxRetry, e.sentCount)
 	}
 	if (e.cancelled || e.ended) && !e.revived || e.succeeded {
 		w.fatalf("job %v is pushed and had ended: %+v", e.id, *e)
@@ -233,11 +233,11 @@ func (w *simulation) constrain() {
 	}
 	op := []string{"eq", "ne", "ge"}[w.rng.IntN(3)]
 	k.Match, _ = pack.FromJSON([]byte(`{"field":"/name","op":"` + op + `","value":"n` + id[1:] + `"}`))
-	pick, fault := Compile(k)
+	sel, fault := Compile(k)
 	if fault != nil {
 		w.fatalf("%v", fault)
 	}
-	w.step(w.machine, func() { w.machine.changeConstraint(k.ID, k, pick, 0, false, func(bool, error) {}) })
+	w.step(w.machine, func() { w.machine.changeConstraint(k.ID, k, sel, 0, false, func(bool, error) {}) })
 }
 
 func (w *simulation) toggleStore() {

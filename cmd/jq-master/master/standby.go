@@ -43,9 +43,9 @@ func (m *Master) acquire(ctx context.Context) error {
 		}
 		defer watch.Close()
 		first := sync.OnceFunc(func() { // a master that has not connected yet must not leave the lease to others
-			soon, cancel := context.WithTimeout(ctx, firstTryPause)
+			tryCtx, cancel := context.WithTimeout(ctx, firstTryPause)
 			defer cancel()
-			_ = watch.Ping(soon)
+			_ = watch.Ping(tryCtx)
 		})
 		canServe = func() bool { first(); return b.IsReachable() }
 	}

@@ -95,10 +95,10 @@ func TestUniqueKeys(t *testing.T) {
 			jobs[h.id], owner[key] = h, h
 		}
 		for range 150 {
-			var pick *modelJob
+			var choice *modelJob
 			if len(jobs) > 0 && rng.IntN(2) == 0 {
 				ids := slices.SortedFunc(maps.Keys(jobs), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
-				pick = jobs[ids[max(0, len(ids)-1-rng.IntN(6))]]
+				choice = jobs[ids[max(0, len(ids)-1-rng.IntN(6))]]
 			}
 			switch rng.IntN(8) {
 			case 0:
@@ -108,22 +108,22 @@ func TestUniqueKeys(t *testing.T) {
 				w.start() // a new machine loads the content of the store
 				assignKeys(jobs, owner, w.now)
 			case 2, 3:
-				if pick != nil {
-					force(w, pick, rng)
+				if choice != nil {
+					force(w, choice, rng)
 					assignKeys(jobs, owner, w.now)
 				}
 			case 4:
-				if pick == nil || pick.state != job.Cancelled && pick.state != job.Failed {
+				if choice == nil || choice.state != job.Cancelled && choice.state != job.Failed {
 					break
 				}
 				var got error
-				w.step(w.machine, func() { w.machine.revive(pick.id, func(err error) { got = err }) })
+				w.step(w.machine, func() { w.machine.revive(choice.id, func(err error) { got = err }) })
 				w.settleStore()
-				other := owner[pick.key]
-				if holder := other != nil && other != pick && other.holds(w.now); holder != (got != nil) {
+				other := owner[choice.key]
+				if holder := other != nil && other != choice && other.holds(w.now); holder != (got != nil) {
 					w.fatalf("a revived job: %v, beside %+v", got, other)
 				} else if !holder {
-					pick.state, pick.due, owner[pick.key] = job.Queued, 0, pick
+					choice.state, choice.due, owner[choice.key] = job.Queued, 0, choice
 				}
 			default:
 				add()
@@ -193,16 +193,16 @@ func TestPartialReplacement(t *testing.T) {
 	w := newSimulation(t, 1)
 	old := &job.Job{ID: w.machine.newID(), Seq: 1, Enqueued: w.now, Attributes: job.Attributes{
 		Name: "n", Argument: []byte{0x80}, Timeout: 1000, Unique: &job.Unique{Key: "k"}}}
-	young := &job.Job{ID: w.machine.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
-	young.Unique = &job.Unique{Key: "k", Replaces: old.ID, ReplacesRev: 1}
-	w.memory.Enqueue([]*job.Job{old, young}, nil, func([]job.ID, bool, error) {})
+	newJob := &job.Job{ID: w.machine.newID(), Seq: 2, Enqueued: w.now, Attributes: old.Attributes}
+	newJob.Unique = &job.Unique{Key: "k", Replaces: old.ID, ReplacesRev: 1}
+	w.memory.Enqueue([]*job.Job{old, newJob}, nil, func([]job.ID, bool, error) {})
 	w.start()
 	w.step(w.machine, func() {})
 	w.settleStore()
-	if a, b := w.machine.jobs.Get(old.ID).State, w.machine.jobs.Get(young.ID).State; a != job.Cancelled || b != job.Queued {
+	if a, b := w.machine.jobs.Get(old.ID).State, w.machine.jobs.Get(newJob.ID).State; a != job.Cancelled || b != job.Queued {
 		t.Errorf("the old job is %v, the new one %v", a, b)
 	}
-	if m := w.machine.uniques[uniqueKey{"n", "k"}]; m == nil || m.rec.ID != young.ID {
+	if m := w.machine.uniques[uniqueKey{"n", "k"}]; m == nil || m.rec.ID != newJob.ID {
 		t.Errorf("the key is of %+v", m)
 	}
 }

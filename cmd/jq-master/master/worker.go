@@ -148,14 +148,14 @@ const silentAfter = 10 * time.Minute
 // dropSilent forgets the pulling worker that has been silent longest. Only silence shows that a
 // worker without heartbeats is gone; if the worker is alive after all, it registers again.
 func (m *machine) dropSilent() {
-	var silent *worker
+	var oldest *worker
 	for _, w := range m.workers {
-		if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() && m.now-w.lastSeen >= toMillis(silentAfter) && (silent == nil || w.lastSeen < silent.lastSeen) {
-			silent = w
+		if w.Pulls() && len(w.runs) == 0 && !w.hasOpenRequest() && m.now-w.lastSeen >= toMillis(silentAfter) && (oldest == nil || w.lastSeen < oldest.lastSeen) {
+			oldest = w
 		}
 	}
-	if silent != nil {
-		m.removeWorker(silent)
+	if oldest != nil {
+		m.removeWorker(oldest)
 	}
 }
 

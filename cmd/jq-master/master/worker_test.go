@@ -29,8 +29,8 @@ func TestUnknownName(t *testing.T) {
 			w := newSimulation(t, 1)
 			m := w.machine
 			k := w.someWorker()
-			pushed := &pushRecorder{}
-			m.env.push = pushed
+			pushes := &pushRecorder{}
+			m.env.push = pushes
 			w.step(m, func() { m.submitSlice(1); m.workersMayGetJobs = true; m.updateServing(k) })
 			for _, n := range []string{name, "something"} {
 				w.step(m, func() {
@@ -46,16 +46,16 @@ func TestUnknownName(t *testing.T) {
 				}
 			}
 			goOn()
-			if !slices.Equal(pushed.names, []string{name, "something"}) {
-				t.Fatalf("pushed %q", pushed.names)
+			if !slices.Equal(pushes.names, []string{name, "something"}) {
+				t.Fatalf("pushed %q", pushes.names)
 			}
-			pushed.onAnswer[0](Answer{Kind: AnswerUnknownName})
+			pushes.onAnswer[0](Answer{Kind: AnswerUnknownName})
 			w.store.flush()
 			goOn()
 			w.pass(refusedNameFor / 2)
 			goOn()
-			if n := len(pushed.names); n != 2 {
-				t.Fatalf("pushed %q", pushed.names)
+			if n := len(pushes.names); n != 2 {
+				t.Fatalf("pushed %q", pushes.names)
 			}
 			for _, e := range k.serving.exceptTypes {
 				if strings.Contains(e, "*") {
@@ -64,8 +64,8 @@ func TestUnknownName(t *testing.T) {
 			}
 			w.pass(refusedNameFor)
 			goOn()
-			if n := len(pushed.names); n != 3 || pushed.names[2] != name {
-				t.Fatalf("pushed %q", pushed.names)
+			if n := len(pushes.names); n != 3 || pushes.names[2] != name {
+				t.Fatalf("pushed %q", pushes.names)
 			}
 		})
 	}
@@ -134,10 +134,10 @@ func TestGroupNames(t *testing.T) {
 	per := func(*job.Attributes) []byte { return nil }
 	for _, ns := range []string{"default", "a", "a:b", "%41", "A", strings.Repeat("%", 100)} {
 		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(sharedValue[:]), strings.Repeat("*", job.MaxConstraintID)} {
-			for _, p := range []selector{{}, {per: per}} {
+			for _, p := range []selector{{}, {valueOf: per}} {
 				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupPrefixOf(ns, id)}
 				for _, prefix := range []byte("cr") {
-					name, text := k.group(prefix, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", prefix, id, ns, p.per != nil)
+					name, text := k.group(prefix, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", prefix, id, ns, p.valueOf != nil)
 					if earlier, known := ownerOf[name]; known || len(name) > wire.MaxName {
 						t.Errorf("%s has the name %q with %d bytes, as %q", text, name, len(name), earlier)
 					}

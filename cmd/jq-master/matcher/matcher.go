@@ -218,8 +218,8 @@ func (m *Matcher) MatchesAll() bool { return m.isAlways(true) }
 
 // isAlways reports whether Match returns result for every job, whatever its fields are.
 func (m *Matcher) isAlways(result bool) bool {
-	same := func(part *Matcher) bool { return part.isAlways(result) }
-	other := func(part *Matcher) bool { return !same(part) }
+	isPartAlways := func(part *Matcher) bool { return part.isAlways(result) }
+	other := func(part *Matcher) bool { return !isPartAlways(part) }
 	switch m.kind {
 	case "field":
 		return false
@@ -231,7 +231,7 @@ func (m *Matcher) isAlways(result bool) bool {
 	if result == (m.kind == "all") { // all parts must agree
 		return !slices.ContainsFunc(m.parts, other)
 	}
-	return slices.ContainsFunc(m.parts, same)
+	return slices.ContainsFunc(m.parts, isPartAlways)
 }
 
 // Match reports whether the matcher selects a job.

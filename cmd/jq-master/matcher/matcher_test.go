@@ -39,14 +39,14 @@ func field(path, op, value string) string {
 // TestOperatorsSelectRightJobs: each form and operator selects the right jobs.
 func TestOperatorsSelectRightJobs(t *testing.T) {
 	a := sample(t)
-	yes, no := field("/name", "exists", "true"), field("/name", "exists", "false")
+	always, never := field("/name", "exists", "true"), field("/name", "exists", "false")
 	for _, c := range []struct {
 		match string
 		want  bool
 	}{
 		{`{}`, true}, {`{"not":{}}`, false}, {`{"all":[]}`, true}, {`{"any":[]}`, false},
-		{`{"all":[{},` + yes + `]}`, true}, {`{"all":[` + yes + `,` + no + `]}`, false},
-		{`{"any":[` + no + `,` + yes + `]}`, true}, {`{"any":[` + no + `]}`, false}, {`{"not":{"any":[` + no + `]}}`, true},
+		{`{"all":[{},` + always + `]}`, true}, {`{"all":[` + always + `,` + never + `]}`, false},
+		{`{"any":[` + never + `,` + always + `]}`, true}, {`{"any":[` + never + `]}`, false}, {`{"not":{"any":[` + never + `]}}`, true},
 
 		{field("/name", "eq", `"mail.send"`), true}, {field("/name", "ne", `"mail.send"`), false}, {field("/name", "lt", `"mail.t"`), true},
 		{field("/name", "glob", `"mail.*"`), true}, {field("/name", "glob", `"mail"`), false}, {field("/name", "regex", `"^m.+d$"`), true}, {field("/name", "regex", `"ail"`), true},
@@ -80,14 +80,14 @@ func TestOperatorsSelectRightJobs(t *testing.T) {
 // TestInvalidMatcherNamesField: an invalid matcher is refused, and the fault names the field.
 func TestInvalidMatcherNamesField(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat(`{"not":`, n-1) + `{}` + strings.Repeat(`}`, n-1) }
-	wide := func(n int) string { return `{"all":[` + strings.TrimSuffix(strings.Repeat(`{},`, n-1), ",") + `]}` }
+	wideMatch := func(n int) string { return `{"all":[` + strings.TrimSuffix(strings.Repeat(`{},`, n-1), ",") + `]}` }
 	for _, c := range []struct {
 		match string
 		code  job.Code
 		field string
 	}{
 		{nested(MaxDepth), job.Code{}, ""}, {nested(MaxDepth + 1), job.InvalidValue, "match" + strings.Repeat(".not", MaxDepth)},
-		{wide(MaxNodes), job.Code{}, ""}, {wide(MaxNodes + 1), job.InvalidValue, "match"},
+		{wideMatch(MaxNodes), job.Code{}, ""}, {wideMatch(MaxNodes + 1), job.InvalidValue, "match"},
 		{field("/name", "eq", `"`+strings.Repeat("x", MaxBytes)+`"`), job.InvalidValue, "match"},
 		{`5`, job.InvalidType, "match"}, {`[]`, job.InvalidType, "match"}, {`{"all":{}}`, job.InvalidType, "match.all"}, {`{"all":[1]}`, job.InvalidType, "match.all[0]"},
 		{`{"not":null}`, job.InvalidType, "match.not"}, {`{"all":[],"any":[]}`, job.InvalidValue, "match"}, {`{"all":[],"field":"/name"}`, job.InvalidValue, "match"}, {`{"x":1}`, job.InvalidValue, "match"},

@@ -21,7 +21,7 @@ func encode(v any) string {
 }
 
 func randomCondition(r *rand.Rand, values []any, depth int) map[string]any {
-	some := func() []any {
+	randomList := func() []any {
 		list := make([]any, r.IntN(3))
 		for i := range list {
 			list[i] = randomCondition(r, values, depth-1)
@@ -31,9 +31,9 @@ func randomCondition(r *rand.Rand, values []any, depth int) map[string]any {
 	if depth > 0 {
 		switch r.IntN(6) {
 		case 0:
-			return map[string]any{"all": some()}
+			return map[string]any{"all": randomList()}
 		case 1:
-			return map[string]any{"any": some()}
+			return map[string]any{"any": randomList()}
 		case 2:
 			return map[string]any{"not": randomCondition(r, values, depth-1)}
 		}

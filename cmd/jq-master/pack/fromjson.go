@@ -211,19 +211,19 @@ func (r *reader) appendList(open byte, depth int, items *[]int) *job.Fault {
 func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *job.Fault {
 	k, v := Value(r.out[start+1:valueStart]), Value(r.out[valueStart:])
 	key, out := string(k.Bytes()), r.out[:start]
-	wrong := func(want string) *job.Fault {
+	newFault := func(want string) *job.Fault {
 		return job.Refuse(job.InvalidValue, "", "the value of %s at byte %d must be %s", key, textStart, want)
 	}
 	switch key {
 	case mapKey:
 		const want = "an array of arrays of two values"
 		if v.Kind() != Array {
-			return wrong(want)
+			return newFault(want)
 		}
 		out = msgp.AppendMapHeader(out, uint32(v.Len())) // the header ends before v begins in r.out
 		for i, offset := range pairs {
 			if r.out[offset] != twoElementArray {
-				return wrong(want)
+				return newFault(want)
 			}
 			end := len(r.out)
 			if i+1 < len(pairs) {
@@ -236,13 +236,13 @@ func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *jo
 		data, ok := fromBase64(v.Item(1))
 		n, fits := typ.Number().Integer()
 		if !ok || v.Len() != 2 || typ.Kind() != Int && typ.Kind() != Uint || !fits || n < math.MinInt8 || n > math.MaxInt8 {
-			return wrong("an array of an integer from -128 to 127 and base64")
+			return newFault("an array of an integer from -128 to 127 and base64")
 		}
 		out, _ = msgp.AppendExtension(out, &msgp.RawExtension{Data: data, Type: int8(n)})
 	case binKey, strKey:
 		data, ok := fromBase64(v)
 		if !ok {
-			return wrong("base64")
+			return newFault("base64")
 		}
 		if key == binKey {
 			out = msgp.AppendBytes(out, data)
@@ -252,7 +252,7 @@ func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *jo
 	case floatKey:
 		f, ok := nonFinite[string(v.Bytes())]
 		if !ok || v.Kind() != String {
-			return wrong(`"NaN", "Inf" or "-Inf"`)
+			return newFault(`"NaN", "Inf" or "-Inf"`)
 		}
 		out = msgp.AppendFloat64(out, f)
 	default:

@@ -126,11 +126,11 @@ func closeList(dst []byte, n uint64, bracket byte) []byte {
 
 // findOddMaps appends one entry for each map in a value, in order. The entry is true if the map cannot
 // be written as a JSON object.
-func findOddMaps(odd []bool, v Value) []bool {
+func findOddMaps(oddFlags []bool, v Value) []bool {
 	var open [MaxDepth]struct {
-		left uint64 // how many values are still to come
-		at   int    // for a map, its place in odd; for an array, -1
-		one  bool   // it is a map of one pair
+		valuesLeft uint64 // how many values are still to come
+		at         int    // for a map, its place in odd; for an array, -1
+		one        bool   // it is a map of one pair
 	}
 	depth := 0
 	for at := 0; at < len(v); {
@@ -138,27 +138,27 @@ func findOddMaps(odd []bool, v Value) []bool {
 		at += h.size
 		if depth > 0 {
 			in := &open[depth-1]
-			if in.at >= 0 && in.left%2 == 0 && !odd[in.at] { // a key
-				odd[in.at] = h.kind != String || !utf8.Valid(v[at:at+int(h.n)]) || in.one && isSpecialKey(v[at:at+int(h.n)])
+			if in.at >= 0 && in.valuesLeft%2 == 0 && !oddFlags[in.at] { // a key
+				oddFlags[in.at] = h.kind != String || !utf8.Valid(v[at:at+int(h.n)]) || in.one && isSpecialKey(v[at:at+int(h.n)])
 			}
-			in.left--
+			in.valuesLeft--
 		}
 		switch h.kind {
 		case Array:
-			open[depth].left, open[depth].at = h.n, -1
+			open[depth].valuesLeft, open[depth].at = h.n, -1
 			depth++
 		case Map:
-			open[depth].left, open[depth].at, open[depth].one = 2*h.n, len(odd), h.n == 1
-			odd = append(odd, false)
+			open[depth].valuesLeft, open[depth].at, open[depth].one = 2*h.n, len(oddFlags), h.n == 1
+			oddFlags = append(oddFlags, false)
 			depth++
 		default:
 			at += int(h.n)
 		}
-		for depth > 0 && open[depth-1].left == 0 {
+		for depth > 0 && open[depth-1].valuesLeft == 0 {
 			depth--
 		}
 	}
-	return odd
+	return oddFlags
 }
 
 // AppendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD.

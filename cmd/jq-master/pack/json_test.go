@@ -58,7 +58,7 @@ func TestJSON(t *testing.T) {
 
 // TestBadJSON: an invalid text is refused, with the reason.
 func TestBadJSON(t *testing.T) {
-	nested := func(n int, open, shut string) string { return strings.Repeat(open, n) + "1" + strings.Repeat(shut, n) }
+	nested := func(n int, open, end string) string { return strings.Repeat(open, n) + "1" + strings.Repeat(end, n) }
 	for _, c := range []struct {
 		text   string
 		code   job.Code

@@ -76,13 +76,13 @@ func (v Value) Inner() Value { return v[readHead(v).size:] }
 // Next returns the first of the values in b. b must have been checked.
 func Next(b Value) (first, rest Value) {
 	at := 0
-	for left := uint64(1); left > 0; left-- {
+	for valuesLeft := uint64(1); valuesLeft > 0; valuesLeft-- {
 		h := readHead(b[at:])
 		switch at += h.size; h.kind {
 		case Array:
-			left += h.n
+			valuesLeft += h.n
 		case Map:
-			left += 2 * h.n
+			valuesLeft += 2 * h.n
 		default:
 			at += int(h.n)
 		}

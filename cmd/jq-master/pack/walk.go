@@ -148,7 +148,7 @@ func splitFirst(b []byte) (Value, *job.Fault) {
 	depth, at := 0, 0
 	for {
 		h := readHead(b[at:])
-		left := uint64(len(b) - at - h.size)
+		bytesLeft := uint64(len(b) - at - h.size)
 		switch {
 		case h.kind == truncated:
 			return nil, invalid("it is cut short at byte %d", len(b))
@@ -159,8 +159,8 @@ func splitFirst(b []byte) (Value, *job.Fault) {
 			if h.kind == Map {
 				n *= 2
 			}
-			if n > left {
-				return nil, invalid("the %s at byte %d announces %d values, but %d bytes are left", h.kind, at, n, left)
+			if n > bytesLeft {
+				return nil, invalid("the %s at byte %d announces %d values, but %d bytes are left", h.kind, at, n, bytesLeft)
 			}
 			if depth == MaxDepth {
 				return nil, invalid("it is nested deeper than %d at byte %d", MaxDepth, at)
@@ -168,8 +168,8 @@ func splitFirst(b []byte) (Value, *job.Fault) {
 			at += h.size
 			open[depth] = n
 			depth++
-		case h.n > left:
-			return nil, invalid("the %s at byte %d announces %d bytes, but %d are left", h.kind, at, h.n, left)
+		case h.n > bytesLeft:
+			return nil, invalid("the %s at byte %d announces %d bytes, but %d are left", h.kind, at, h.n, bytesLeft)
 		default:
 			at += h.size + int(h.n)
 			if depth > 0 {

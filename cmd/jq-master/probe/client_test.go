@@ -33,9 +33,9 @@ var transport = &http.Transport{MaxIdleConnsPerHost: 64}
 // object is a JSON object.
 type object = map[string]any
 
-// try sends a request. A body of type []byte is sent as MessagePack, any other as JSON. more has
-// headers as "Name: value".
-func (d *daemon) try(method, path string, body any, more ...string) (reply, error) {
+// try sends a request. A body of type []byte is sent as MessagePack, any other as JSON. The
+// headers are written as "Name: value".
+func (d *daemon) try(method, path string, body any, headers ...string) (reply, error) {
 	var in io.Reader
 	kind := "application/json"
 	switch b := body.(type) {
@@ -60,7 +60,7 @@ func (d *daemon) try(method, path string, body any, more ...string) (reply, erro
 	if d.token != "" {
 		req.Header.Set("Authorization", "Bearer "+d.token)
 	}
-	for _, h := range more {
+	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		if req.Header.Del(name); value != "" {
 			req.Header.Set(name, value)
@@ -79,9 +79,9 @@ func (d *daemon) try(method, path string, body any, more ...string) (reply, erro
 	return r, err
 }
 
-func (d *daemon) ask(t testing.TB, method, path string, body any, more ...string) reply {
+func (d *daemon) ask(t testing.TB, method, path string, body any, headers ...string) reply {
 	t.Helper()
-	r, err := d.try(method, path, body, more...)
+	r, err := d.try(method, path, body, headers...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -89,9 +89,9 @@ func (d *daemon) ask(t testing.TB, method, path string, body any, more ...string
 }
 
 // expect sends a request and fails the test unless the reply has this status.
-func (d *daemon) expect(t testing.TB, status int, method, path string, body any, more ...string) reply {
+func (d *daemon) expect(t testing.TB, status int, method, path string, body any, headers ...string) reply {
 	t.Helper()
-	r := d.ask(t, method, path, body, more...)
+	r := d.ask(t, method, path, body, headers...)
 	if r.status != status {
 		t.Fatalf("%s %s: %s, want %d", method, path, r, status)
 	}
@@ -99,9 +99,9 @@ func (d *daemon) expect(t testing.TB, status int, method, path string, body any,
 }
 
 // expectError sends a request and expects an error with this status and code, and any reason.
-func (d *daemon) expectError(t testing.TB, status int, code, method, path string, body any, more ...string) {
+func (d *daemon) expectError(t testing.TB, status int, code, method, path string, body any, headers ...string) {
 	t.Helper()
-	r := d.ask(t, method, path, body, more...)
+	r := d.ask(t, method, path, body, headers...)
 	if r.status != status || code != "" && r.text("error") != code || r.text("reason") == "" {
 		t.Errorf("%s %s: %s, want %d %s", method, path, r, status, code)
 	}
@@ -113,11 +113,11 @@ var number atomic.Int64
 func uniqueName() string { return fmt.Sprintf("name-%d", number.Add(1)) }
 
 // job enqueues a job and returns its id. more has further attributes, each as a name and a value.
-func (d *daemon) job(t testing.TB, name string, more ...any) string {
+func (d *daemon) job(t testing.TB, name string, extra ...any) string {
 	t.Helper()
 	o := object{"name": name, "argument": object{"n": 1}}
-	for i := 0; i < len(more); i += 2 {
-		o[more[i].(string)] = more[i+1]
+	for i := 0; i < len(extra); i += 2 {
+		o[extra[i].(string)] = extra[i+1]
 	}
 	r := d.expect(t, 201, "POST", "/job", o)
 	return r.text("job_id")
@@ -159,7 +159,7 @@ type worker struct {
 
 // worker registers a worker that gets its jobs pushed. more has further attributes, each as a name and
 // a value.
-func (d *daemon) worker(t *testing.T, max int, names []string, answer func(pushRequest) (int, string), more ...any) *worker {
+func (d *daemon) worker(t *testing.T, max int, names []string, answer func(pushRequest) (int, string), extra ...any) *worker {
 	t.Helper()
 	w := &worker{d: d, pushes: make(chan pushRequest, 10000), answer: answer}
 	w.server = httptest.NewServer(w)
@@ -168,14 +168,14 @@ func (d *daemon) worker(t *testing.T, max int, names []string, answer func(pushR
 		w.server.Close()
 		_, _ = d.try("DELETE", "/worker", nil, "worker-id: "+w.id)
 	})
-	w.register(t, object{"name": "probe", "max_jobs": max, "names": names, "url": w.server.URL}, more...)
+	w.register(t, object{"name": "probe", "max_jobs": max, "names": names, "url": w.server.URL}, extra...)
 	return w
 }
 
-func (w *worker) register(t *testing.T, o object, more ...any) {
+func (w *worker) register(t *testing.T, o object, extra ...any) {
 	t.Helper()
-	for i := 0; i < len(more); i += 2 {
-		o[more[i].(string)] = more[i+1]
+	for i := 0; i < len(extra); i += 2 {
+		o[extra[i].(string)] = extra[i+1]
 	}
 	r := w.d.expect(t, 201, "POST", "/worker", o)
 	if w.id = r.text("worker_id"); w.id == "" {
@@ -184,10 +184,10 @@ func (w *worker) register(t *testing.T, o object, more ...any) {
 }
 
 // puller registers a worker that pulls its jobs.
-func (d *daemon) puller(t *testing.T, max int, names []string, more ...any) *worker {
+func (d *daemon) puller(t *testing.T, max int, names []string, extra ...any) *worker {
 	t.Helper()
 	w := &worker{d: d}
-	w.register(t, object{"name": "puller", "max_jobs": max, "names": names}, more...)
+	w.register(t, object{"name": "puller", "max_jobs": max, "names": names}, extra...)
 	t.Cleanup(func() { _, _ = d.try("DELETE", "/worker", nil, "worker-id: "+w.id) })
 	return w
 }

@@ -50,11 +50,11 @@ func TestBadJobs(t *testing.T) {
 	t.Parallel()
 	mp := func(s string) []byte { return []byte(s) }
 	for _, c := range []struct {
-		name   string
-		status int
-		code   string
-		body   any
-		more   []string
+		name    string
+		status  int
+		code    string
+		body    any
+		headers []string
 	}{
 		{"nothing", 400, "invalid_body", "", nil},
 		{"half", 400, "invalid_body", `{"name":"x"`, nil},
@@ -108,7 +108,7 @@ func TestBadJobs(t *testing.T) {
 		{"priority NaN", 400, "invalid_value", mp("\x83\xa4name\xa1x\xa8argument\x80\xa8priority\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d.expectError(t, c.status, c.code, "POST", "/job", c.body, c.more...)
+			d.expectError(t, c.status, c.code, "POST", "/job", c.body, c.headers...)
 		})
 	}
 	for _, c := range []struct {
@@ -161,7 +161,7 @@ func TestReplyHasRequestedEncoding(t *testing.T) {
 				}
 			})
 		}
-		odd := "\x87" + // a map with all kinds of values and keys
+		oddMap := "\x87" + // a map with all kinds of values and keys
 			"\xa1a\xc4\x02\xff\xfe" + // bin
 			"\x01\xd4\x05\x07" + // an integer key, an extension
 			"\xa1f\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01" + // a NaN with a payload
@@ -171,15 +171,15 @@ func TestReplyHasRequestedEncoding(t *testing.T) {
 			"\xa1s\xa2\xff\xfe" // a string that is not UTF-8
 		t.Run("verbatim", func(t *testing.T) {
 			name := uniqueName()
-			r := d.expect(t, 201, "POST", "/job", []byte("\x83\xa4name"+"\xd9"+string(rune(len(name)))+name+"\xa8argument"+odd+"\xabkeep_result\xc3"))
+			r := d.expect(t, 201, "POST", "/job", []byte("\x83\xa4name"+"\xd9"+string(rune(len(name)))+name+"\xa8argument"+oddMap+"\xabkeep_result\xc3"))
 			id := r.text("job_id")
 			w := d.puller(t, 1, []string{name})
 			got := d.expect(t, 200, "POST", "/worker/jobs?wait=50", nil, "worker-id: "+w.id, "Accept: application/msgpack")
-			if !bytes.Contains(got.body, []byte("\xa8argument"+odd)) {
+			if !bytes.Contains(got.body, []byte("\xa8argument"+oddMap)) {
 				t.Errorf("the argument came as %q", got.body)
 			}
-			d.expect(t, 204, "POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+id+"\xa4type\xa7success\xa6result"+odd), "worker-id: "+w.id)
-			if r := d.expect(t, 200, "GET", "/job/"+id+"?peek=true", nil, "Accept: application/msgpack"); !bytes.Contains(r.body, []byte("\xa6result"+odd)) {
+			d.expect(t, 204, "POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+id+"\xa4type\xa7success\xa6result"+oddMap), "worker-id: "+w.id)
+			if r := d.expect(t, 200, "GET", "/job/"+id+"?peek=true", nil, "Accept: application/msgpack"); !bytes.Contains(r.body, []byte("\xa6result"+oddMap)) {
 				t.Errorf("the result came as %q", r.body)
 			}
 			r = d.expect(t, 200, "GET", "/job/"+id, nil)
@@ -346,10 +346,10 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 		d.expectError(t, 400, "", "POST", "/job", body, "Idempotency-Key: "+strings.Repeat("x", 256))
 		batch := []object{body, body}
 		key = "Idempotency-Key: " + uniqueName()
-		one := d.expect(t, 201, "POST", "/jobs", batch, key)
-		two := d.expect(t, 201, "POST", "/jobs", batch, key)
-		if !bytes.Equal(one.body, two.body) || two.header.Get("idempotency-replayed") != "true" {
-			t.Errorf("%s, then %s", one, two)
+		firstBatch := d.expect(t, 201, "POST", "/jobs", batch, key)
+		secondBatch := d.expect(t, 201, "POST", "/jobs", batch, key)
+		if !bytes.Equal(firstBatch.body, secondBatch.body) || secondBatch.header.Get("idempotency-replayed") != "true" {
+			t.Errorf("%s, then %s", firstBatch, secondBatch)
 		}
 		t.Run("many at once", func(t *testing.T) {
 			body := object{"name": uniqueName(), "argument": object{}}

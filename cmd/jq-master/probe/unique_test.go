@@ -13,12 +13,12 @@ import (
 func TestModesOfUniqueKeys(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
-		add := func(want int, result, key string, unique object, more ...any) string {
+		add := func(want int, result, key string, unique object, extra ...any) string {
 			t.Helper()
 			o := object{"name": name, "argument": object{}, "unique": unique}
 			unique["key"] = key
-			for i := 0; i < len(more); i += 2 {
-				o[more[i].(string)] = more[i+1]
+			for i := 0; i < len(extra); i += 2 {
+				o[extra[i].(string)] = extra[i+1]
 			}
 			r := d.expect(t, want, "POST", "/job", o)
 			if r.text("unique") != result {
@@ -52,18 +52,18 @@ func TestModesOfUniqueKeys(t *testing.T) {
 		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
 			t.Errorf("extended %s, wanted %s", f, e)
 		}
-		own := uniqueName() // no other job holds the key
-		v := d.puller(t, 1, []string{own})
-		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", own)
-		if taken := v.pullOne(t); taken != id {
-			t.Fatalf("took %s, wanted %s", taken, id)
+		unusedName := uniqueName() // no other job holds the key
+		v := d.puller(t, 1, []string{unusedName})
+		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", unusedName)
+		if takenID := v.pullOne(t); takenID != id {
+			t.Fatalf("took %s, wanted %s", takenID, id)
 		}
 		v.reportSuccess(t, id, 1)
-		if f := add(200, "kept", "window", object{}, "name", own); f != id {
+		if f := add(200, "kept", "window", object{}, "name", unusedName); f != id {
 			t.Errorf("a window keeps %s, wanted %s", f, id)
 		}
-		for taken := ""; taken != e; w.reportSuccess(t, taken, 1) { // within its max_ms
-			taken = w.pullOne(t)
+		for takenID := ""; takenID != e; w.reportSuccess(t, takenID, 1) { // within its max_ms
+			takenID = w.pullOne(t)
 		}
 	})
 }
@@ -89,7 +89,7 @@ func TestBadUnique(t *testing.T) {
 func TestUniqueAtOnce(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		var mu sync.Mutex
-		made, ids := 0, map[string]bool{}
+		madeCount, ids := 0, map[string]bool{}
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
@@ -100,14 +100,14 @@ func TestUniqueAtOnce(t *testing.T) {
 					t.Errorf("%s, %v", r, err)
 				}
 				if r.status == 201 {
-					made++
+					madeCount++
 				}
 				ids[r.text("job_id")] = true
 			})
 		}
 		wg.Wait()
-		if made != 1 || len(ids) != 1 {
-			t.Errorf("%d jobs were made, the ids are %v", made, ids)
+		if madeCount != 1 || len(ids) != 1 {
+			t.Errorf("%d jobs were made, the ids are %v", madeCount, ids)
 		}
 	})
 }
@@ -128,7 +128,7 @@ func TestUniqueKilled(t *testing.T) {
 	second := start(t, flags...)
 
 	var mu sync.Mutex
-	made, answers, ids := 0, 0, map[string]bool{}
+	madeCount, answers, ids := 0, 0, map[string]bool{}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 100 {
@@ -150,7 +150,7 @@ func TestUniqueKilled(t *testing.T) {
 				mu.Lock()
 				answers++
 				if r.status == 201 {
-					made++
+					madeCount++
 				}
 				ids[r.text("job_id")] = true
 				mu.Unlock()
@@ -170,8 +170,8 @@ func TestUniqueKilled(t *testing.T) {
 	second.expect(t, 200, "POST", "/job", object{"name": "x", "argument": object{}, "unique": object{"key": "k"}})
 	close(stop)
 	wg.Wait()
-	if made > 1 || len(ids) != 1 {
-		t.Errorf("%d jobs were made, the ids are %v", made, ids)
+	if madeCount > 1 || len(ids) != 1 {
+		t.Errorf("%d jobs were made, the ids are %v", madeCount, ids)
 	}
 	if jobs := second.expect(t, 200, "GET", "/v1/jobs?name=x", nil).json["jobs"].([]any); len(jobs) != 1 {
 		t.Errorf("%d jobs are there: %v", len(jobs), jobs)

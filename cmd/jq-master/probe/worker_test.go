@@ -136,20 +136,20 @@ func TestLostWorker(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()
 		w := d.puller(t, 5, []string{name}, "heartbeat", true)
-		never, retried := d.job(t, name, "max_retry", 0), d.job(t, name, "max_retry", 3)
+		singleRunID, retriedID := d.job(t, name, "max_retry", 0), d.job(t, name, "max_retry", 3)
 		w.pullOne(t)
 		w.pullOne(t)
-		r := d.awaitStatus(t, never, "error")
+		r := d.awaitStatus(t, singleRunID, "error")
 		if !strings.Contains(r.text("message"), "lost") || r.json["retry_count"] != 0.0 {
 			t.Errorf("%s", r)
 		}
-		if r := d.ask(t, "POST", "/done", object{"job_id": never, "type": "success"}, "worker-id: "+w.id); r.status != 404 && r.status != 409 {
+		if r := d.ask(t, "POST", "/done", object{"job_id": singleRunID, "type": "success"}, "worker-id: "+w.id); r.status != 404 && r.status != 409 {
 			t.Errorf("a lost worker's report: %s", r)
 		}
-		d.awaitStatus(t, retried, "retrying")
+		d.awaitStatus(t, retriedID, "retrying")
 		second := d.puller(t, 5, []string{name})
-		if got := second.pullOne(t); got != retried {
-			t.Errorf("%s runs again, want %s", got, retried)
+		if got := second.pullOne(t); got != retriedID {
+			t.Errorf("%s runs again, want %s", got, retriedID)
 		}
 	})
 }

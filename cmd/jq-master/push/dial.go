@@ -118,10 +118,10 @@ func (c *conn) closed() bool {
 	if c.broken || c.in.Buffered() > 0 {
 		return true
 	}
-	var one [1]byte
+	var buf [1]byte
 	open := false
 	err := c.raw.Control(func(fd uintptr) {
-		_, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		_, _, err := unix.Recvfrom(int(fd), buf[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		open = errors.Is(err, unix.EAGAIN)
 	})
 	return err != nil || !open

@@ -140,24 +140,24 @@ func (c *Client) check(addr netip.Addr, host string) error {
 // Check returns a fault if text must not be the URL of a worker that registers from host. If the
 // URL has a host name, the addresses of that name are checked when it is dialled.
 func (c *Client) Check(text, host string) *job.Fault {
-	wrong := func(format string, args ...any) *job.Fault {
+	newFault := func(format string, args ...any) *job.Fault {
 		return job.Refuse(job.InvalidValue, "url", "url "+format, args...)
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return wrong("must be an http or https URL such as http://127.0.0.1:8000, not %.200q", text)
+		return newFault("must be an http or https URL such as http://127.0.0.1:8000, not %.200q", text)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-		return wrong("must have no user, query or fragment: %.200q", text)
+		return newFault("must have no user, query or fragment: %.200q", text)
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return wrong("must have a port from 1 to 65535: %.200q", text)
+			return newFault("must have a port from 1 to 65535: %.200q", text)
 		}
 	}
 	if at, err := netip.ParseAddr(u.Hostname()); err == nil {
 		if err := c.check(at, host); err != nil {
-			return wrong("is not allowed: %v", err)
+			return newFault("is not allowed: %v", err)
 		}
 	}
 	return nil

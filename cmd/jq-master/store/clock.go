@@ -30,13 +30,13 @@ func (c *clock) start(storeTime, uptime time.Duration) {
 func (c *clock) follow(storeTime, uptime time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	passed := uptime - c.uptime
-	if passed <= 0 {
+	elapsed := uptime - c.uptime
+	if elapsed <= 0 {
 		return
 	}
-	most := passed / slewDivisor
-	c.unixTime += passed
-	c.unixTime += min(max(storeTime-c.unixTime, -most), most)
+	maxStep := elapsed / slewDivisor
+	c.unixTime += elapsed
+	c.unixTime += min(max(storeTime-c.unixTime, -maxStep), maxStep)
 	c.uptime = uptime
 }
 

@@ -72,7 +72,7 @@ func startLoad(t *testing.T, r *Redis) *jobLoad {
 	return l
 }
 
-func (l *jobLoad) run(random *rand.Rand) {
+func (l *jobLoad) run(rng *rand.Rand) {
 	for {
 		select {
 		case <-l.stop:
@@ -80,10 +80,10 @@ func (l *jobLoad) run(random *rand.Rand) {
 		default:
 		}
 		var key *Key
-		if random.IntN(2) == 0 {
+		if rng.IntN(2) == 0 {
 			key = &Key{Name: job.NewID().String(), TTL: time.Hour}
 		}
-		jobs := make([]*job.Job, 1+random.IntN(3))
+		jobs := make([]*job.Job, 1+rng.IntN(3))
 		for i := range jobs {
 			jobs[i] = newJob(l.seq.Add(1))
 		}
@@ -103,8 +103,8 @@ func (l *jobLoad) run(random *rand.Rand) {
 		}
 		for _, j := range jobs {
 			l.remember(j)
-			for random.IntN(12) > 0 {
-				if j = l.step(random, j); j == nil {
+			for rng.IntN(12) > 0 {
+				if j = l.step(rng, j); j == nil {
 					return
 				}
 				l.remember(j)
@@ -114,16 +114,16 @@ func (l *jobLoad) run(random *rand.Rand) {
 }
 
 // step moves a job to one of the states that can come next, and returns it; nil if that failed.
-func (l *jobLoad) step(random *rand.Rand, j *job.Job) *job.Job {
+func (l *jobLoad) step(rng *rand.Rand, j *job.Job) *job.Job {
 	var next *job.Job
 	var dropAt int64
 	switch j.State {
 	case job.Queued, job.Retrying:
-		if next = started(j); random.IntN(8) == 0 {
+		if next = started(j); rng.IntN(8) == 0 {
 			next = ended(j, job.Cancelled)
 		}
 	case job.Running:
-		switch random.IntN(8) {
+		switch rng.IntN(8) {
 		case 0:
 			if j.Attempt == 1 {
 				next = released(j)

@@ -120,7 +120,7 @@ func TestJoinedTransitionsFailAlone(t *testing.T) {
 		}
 	}
 	round(batches)
-	moved := moveTo(t, r, batches[1][0], started(batches[1][0]), 0, 0) // a repeat of the batch must not undo this
+	repeatedJob := moveTo(t, r, batches[1][0], started(batches[1][0]), 0, 0) // a repeat of the batch must not undo this
 	retriedBatches := [][]*job.Job{{newJob(8)}, batches[1], {newJob(9)}}
 	round(retriedBatches)
 	for _, batch := range append(batches, retriedBatches...) {
@@ -128,7 +128,7 @@ func TestJoinedTransitionsFailAlone(t *testing.T) {
 			want[j.ID] = j
 		}
 	}
-	want[moved.ID] = moved
+	want[repeatedJob.ID] = repeatedJob
 	got := load(t, r)
 	for id, j := range want {
 		if g, ok := got.Jobs[id]; !ok || g.State != j.State || g.Seq != j.Seq || g.Attempt != j.Attempt {
@@ -245,7 +245,7 @@ func TestForeignJobs(t *testing.T) {
 		}
 		return jobs
 	}
-	spoil := func(j *job.Job) {
+	makeForeign := func(j *job.Job) {
 		shared.Do(t, "DEL", r.keys.job(j.ID))
 		shared.Do(t, "SET", r.keys.job(j.ID), "x")
 	}
@@ -255,7 +255,7 @@ func TestForeignJobs(t *testing.T) {
 		jobs[i] = moveTo(t, r, j, started(j), 0, 0)
 		jobs[i] = moveTo(t, r, jobs[i], ended(jobs[i], job.Done), 70, 40)
 	}
-	spoil(jobs[1])
+	makeForeign(jobs[1])
 	mustCall(t, func(f func(error)) { r.Fetch([]job.ID{jobs[0].ID, jobs[1].ID, jobs[2].ID}, f) })
 	got := load(t, r)
 	if got.Jobs[jobs[0].ID].Result != nil || got.Jobs[jobs[2].ID].Result != nil || got.Drop[jobs[2].ID] != 0 {
@@ -268,18 +268,18 @@ func TestForeignJobs(t *testing.T) {
 	jobs = make(4)
 	ops := queuedBy(r, func(s Store) { s.Enqueue(jobs, nil, func([]job.ID, bool, error) {}) })
 	add(t, r, jobs...)
-	spoil(jobs[1])
-	undone := await(t, func(f func(error)) {
-		undo := *ops[0].undo
-		undo.done = ignoreAnswer(f)
-		r.add(&undo)
+	makeForeign(jobs[1])
+	undoErr := await(t, func(f func(error)) {
+		undoOp := *ops[0].undo
+		undoOp.done = ignoreAnswer(f)
+		r.add(&undoOp)
 	})
-	if got = load(t, r); undone != nil || len(got.Live) != 0 {
-		t.Errorf("after an undo: %v, %v", undone, got.Live)
+	if got = load(t, r); undoErr != nil || len(got.Live) != 0 {
+		t.Errorf("after an undo: %v, %v", undoErr, got.Live)
 	}
 
 	jobs = make(7)
-	spoil(jobs[1])
+	makeForeign(jobs[1])
 	if e := await(t, enqueueing(r, nil, jobs...)); e.err == nil || !strings.Contains(e.err.Error(), "WRONGTYPE") {
 		t.Errorf("enqueueing: %v", e.err)
 	}

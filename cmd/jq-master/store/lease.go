@@ -22,9 +22,9 @@ func (r *Redis) Acquire(ctx context.Context, canServe func() bool, onWait func(e
 	wait := newBackoff()
 	for {
 		t, err := r.tryAcquire(ctx, canServe())
-		var never unusableError
+		var unusable unusableError
 		switch {
-		case errors.As(err, &never) && !r.usable:
+		case errors.As(err, &unusable) && !r.usable:
 			return err
 		case err == nil:
 			return r.beginTerm(t)
@@ -74,10 +74,10 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 		if len(answer) < 3 {
 			return nil, fmt.Errorf("%w: %v", errUnexpectedAnswer, answer)
 		}
-		taken, _ := answer[0].(int64)
+		outcome, _ := answer[0].(int64)
 		lease, _ := answer[1].(string)
 		n, _ := answer[2].(int64)
-		switch taken {
+		switch outcome {
 		case 2:
 			return nil, errors.New("this master cannot reach its broker, and gives way to one that can")
 		case 1:

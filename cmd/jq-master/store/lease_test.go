@@ -203,9 +203,9 @@ func TestFencedMeanwhile(t *testing.T) {
 			gate := redistest.NewGate(t, shared.Addr())
 			r := reopen(t, gate.URL(), otherStore.opt.Namespace)
 			acquire(t, r)
-			taken := lease(t, r)
+			newLease := lease(t, r)
 			hook := func(name string) {
-				f := strings.Fields(taken)
+				f := strings.Fields(newLease)
 				f[1] = "another"
 				switch {
 				case name == "before enqueue" && written:
@@ -279,7 +279,7 @@ func TestHolderGone(t *testing.T) {
 // emptied, replaced or restored.
 func TestReplacedStoreIsNoticed(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, r *Redis){
+	for name, damage := range map[string]func(t *testing.T, s *redistest.Server, r *Redis){
 		"flushed":  func(t *testing.T, s *redistest.Server, _ *Redis) { s.Do(t, "FLUSHALL") },
 		"no lease": func(t *testing.T, s *redistest.Server, r *Redis) { s.Do(t, "DEL", r.keys.lease) },
 		"set back": func(t *testing.T, s *redistest.Server, r *Redis) { s.Do(t, "SET", r.keys.seq, 1) },
@@ -296,7 +296,7 @@ func TestReplacedStoreIsNoticed(t *testing.T) {
 				r := open(t, server)
 				acquire(t, r)
 				add(t, r, newJob(1), newJob(2))
-				spoil(t, server, r)
+				damage(t, server, r)
 				if write {
 					if e := await(t, enqueueing(r, nil, newJob(3))); !errors.Is(e.err, ErrLost) {
 						t.Errorf("enqueueing: %v", e.err)

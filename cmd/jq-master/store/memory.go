@@ -126,9 +126,9 @@ func (m *Memory) Fetch(ids []job.ID, f func(error)) {
 	m.step(f, func() error {
 		for _, id := range ids {
 			if k := m.jobs.Get(id); k.Job != nil && k.Result != nil {
-				without := *k.Job
-				without.Result = nil
-				m.jobs.Put(id, memoryJob{&without, k.forgetAt, 0})
+				copiedJob := *k.Job
+				copiedJob.Result = nil
+				m.jobs.Put(id, memoryJob{&copiedJob, k.forgetAt, 0})
 			}
 		}
 		return nil

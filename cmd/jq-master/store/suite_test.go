@@ -398,8 +398,8 @@ func TestKeyEnds(t *testing.T) {
 		key := &Key{Name: "k", TTL: time.Hour}
 		first := await(t, enqueueing(s, key, newJob(1)))
 		if r != nil {
-			if left, err := r.client.PTTL(t.Context(), r.keys.idempotency("k")).Result(); err != nil || left < 300*24*time.Hour {
-				t.Errorf("Redis drops the key after %v, %v", left, err)
+			if ttl, err := r.client.PTTL(t.Context(), r.keys.idempotency("k")).Result(); err != nil || ttl < 300*24*time.Hour {
+				t.Errorf("Redis drops the key after %v, %v", ttl, err)
 			}
 		}
 		pass(key.TTL - time.Minute)

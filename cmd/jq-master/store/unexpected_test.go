@@ -62,7 +62,7 @@ func TestUnexpectedAnswers(t *testing.T) {
 	r.client.AddHook(l)
 	acquire(t, r)
 	seq := uint64(0)
-	for _, odd := range []any{"OK", "", int64(-1), int64(0), 1.5, true, []any{}, []any{"x"}, []any{nil}, map[any]any{}, []any{int64(1)},
+	for _, answer := range []any{"OK", "", int64(-1), int64(0), 1.5, true, []any{}, []any{"x"}, []any{nil}, map[any]any{}, []any{int64(1)},
 		[]any{int64(1), "a b", int64(5)}, redis.Nil} {
 		for n := 1; n <= 2; n++ { // the second is for a renewal of the lease
 			seq += 2
@@ -74,7 +74,7 @@ func TestUnexpectedAnswers(t *testing.T) {
 			}
 			send := func() {
 				for range n {
-					l.answers <- odd
+					l.answers <- answer
 				}
 			}
 			send()
@@ -82,10 +82,10 @@ func TestUnexpectedAnswers(t *testing.T) {
 			send()
 			key := &Key{Name: keyed.ID.String(), TTL: time.Hour}
 			if e := await(t, enqueueing(r, key, keyed)); e.err != nil && !errors.Is(e.err, ErrAway) {
-				t.Errorf("%v: %v", odd, e.err)
+				t.Errorf("%v: %v", answer, e.err)
 			}
 			if err := r.Err(); err != nil {
-				t.Fatalf("%v: the term is over: %v", odd, err)
+				t.Fatalf("%v: the term is over: %v", answer, err)
 			}
 			for left := true; left; { // an answer that no script has had must not meet those of load
 				select {
@@ -95,15 +95,15 @@ func TestUnexpectedAnswers(t *testing.T) {
 				}
 			}
 			if got := load(t, r).Jobs[j.ID]; got.State != j.State {
-				t.Errorf("%v: the job is %v, not %v", odd, got.State, j.State)
+				t.Errorf("%v: the job is %v, not %v", answer, got.State, j.State)
 			}
 		}
 	}
 	if err := r.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, odd := range []any{"OK", []any{}, []any{int64(1)}, []any{"x", "y", "z"}, []any{int64(1), "a b", int64(5)}, []any{int64(0), 1.5, true}} {
-		l.answers <- odd
+	for _, answer := range []any{"OK", []any{}, []any{int64(1)}, []any{"x", "y", "z"}, []any{int64(1), "a b", int64(5)}, []any{int64(0), 1.5, true}} {
+		l.answers <- answer
 		acquire(t, r)
 		if err := r.Resign(t.Context()); err != nil {
 			t.Fatal(err)

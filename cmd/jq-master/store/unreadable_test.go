@@ -134,19 +134,19 @@ func TestMoveDuringLoad(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
 	acquire(t, first)
-	live, done := newJob(1), newJob(2)
-	add(t, first, live, done)
+	liveJob, done := newJob(1), newJob(2)
+	add(t, first, liveJob, done)
 	s := moveTo(t, first, done, started(done), 0, 0)
 	done = moveTo(t, first, s, ended(s, job.Done), 70, 40)
 	if err := first.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	shared.Do(t, "ZADD", first.keys.live, done.Seq, done.ID.String())
-	shared.Do(t, "ZADD", first.keys.ended, 70, live.ID.String())
+	shared.Do(t, "ZADD", first.keys.ended, 70, liveJob.ID.String())
 	r := secondClient(t, first)
 	acquire(t, r)
 	got := load(t, r)
-	if len(got.Live) != 1 || got.Live[0] != live.ID || len(got.Ended) != 1 || got.Ended[0] != done.ID || got.Forget[done.ID] != 70 || got.Drop[done.ID] != 40 {
+	if len(got.Live) != 1 || got.Live[0] != liveJob.ID || len(got.Ended) != 1 || got.Ended[0] != done.ID || got.Forget[done.ID] != 70 || got.Drop[done.ID] != 40 {
 		t.Errorf("live %v, ended %v", got.Live, got.Ended)
 	}
 	add(t, r, newJob(3)) // after the moves

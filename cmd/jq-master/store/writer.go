@@ -134,11 +134,11 @@ func (r *Redis) sendAll(t *term, round []*op) bool {
 func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 	t.fence++
 	// The timeout is short, because a server that hangs has already cost much time.
-	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	shortCtx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	err := r.renew(soon, t)
+	err := r.renew(shortCtx, t)
 	if isReset(err) { // the pool may have given the connection that Redis has just closed
-		err = r.renew(soon, t)
+		err = r.renew(shortCtx, t)
 	}
 	if err == nil {
 		err = r.load(context.Background())
@@ -151,7 +151,7 @@ func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 			return round, err
 		}
 	}
-	return r.send(t, r.refuseTooLong(soon, round))
+	return r.send(t, r.refuseTooLong(shortCtx, round))
 }
 
 // refuseTooLong ends the transitions that have a value longer than Redis's proto-max-bulk-len, and
@@ -316,14 +316,14 @@ func (r *Redis) setAway(t *term, round []*op, reason error) []*op {
 	queue, refused := withoutEnqueueings(r.queue)
 	r.queue = queue
 	r.mu.Unlock()
-	round, sent := withoutEnqueueings(round)
-	for _, o := range sent {
+	round, sentOps := withoutEnqueueings(round)
+	for _, o := range sentOps {
 		t.undos = append(t.undos, o.undo)
 	}
 	if first && r.onAway != nil {
 		r.onAway(reason)
 	}
-	for _, o := range append(sent, refused...) {
+	for _, o := range append(sentOps, refused...) {
 		o.done(nil, reason)
 	}
 	return round

@@ -90,8 +90,8 @@ func (x *exchange) writeStats(findings *master.FindingLists, names int) error {
 func getFindings(x *exchange) (int, error) {
 	limit := x.intParam("limit", maxFound, 1, maxFound)
 	return answer(x, x.Master.Findings, func(findings *master.FindingLists) object {
-		these := findings.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
-		return object{"items", objectsOf(these.Items, findingObject), "more", these.More, "counts", severitiesObject(these.Counts)}
+		selected := findings.All.Select(finding.Query{Subject: x.query.Get("subject"), Cause: x.query.Get("cause")}, limit)
+		return object{"items", objectsOf(selected.Items, findingObject), "more", selected.More, "counts", severitiesObject(selected.Counts)}
 	})
 }
 

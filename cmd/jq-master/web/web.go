@@ -268,9 +268,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve checks a request and calls its handler.
 func (x *exchange) serve(e *endpoint) (int, error) {
-	sent := mediaType(x.r.Header.Get("Content-Type"))
-	if sent != "" {
-		x.replyType = sent
+	contentType := mediaType(x.r.Header.Get("Content-Type"))
+	if contentType != "" {
+		x.replyType = contentType
 	}
 	reply := replyType(x.r.Header["Accept"], x.replyType)
 	if reply != "" {
@@ -476,13 +476,13 @@ func (x *exchange) value() pack.Value {
 }
 
 func (x *exchange) readValue() (pack.Value, *job.Fault) {
-	sent := x.r.Header.Get("Content-Type")
+	contentType := x.r.Header.Get("Content-Type")
 	media := x.defaultBodyType
-	if sent != "" {
-		media = mediaType(sent)
+	if contentType != "" {
+		media = mediaType(contentType)
 	}
 	if media == "" {
-		return nil, job.Refuse(job.UnsupportedMedia, "", "the Content-Type must be %s or %s, not %.200q", msgpackType, jsonType, sent)
+		return nil, job.Refuse(job.UnsupportedMedia, "", "the Content-Type must be %s or %s, not %.200q", msgpackType, jsonType, contentType)
 	}
 	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, job.Refuse(job.UnsupportedMedia, "", "a body must not be encoded, but is %.200q", e)

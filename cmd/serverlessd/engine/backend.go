@@ -339,15 +339,15 @@ func (b *backend) renew() bool {
 		}
 	}
 	b.mu.Unlock()
-	left := b.renewableFor()
-	if left <= 0 {
+	timeLeft := b.renewableFor()
+	if timeLeft <= 0 {
 		b.loseSysid(sysid)
 		return false
 	}
-	ctx, cancel := context.WithTimeout(b.engine.ctx, min(b.engine.cfg.LockTTL/3, left))
+	ctx, cancel := context.WithTimeout(b.engine.ctx, min(b.engine.cfg.LockTTL/3, timeLeft))
 	defer cancel()
 	start := time.Now()
-	lost, err := b.store.Renew(ctx, sysid, b.engine.cfg.LockTTL, runs)
+	lostRuns, err := b.store.Renew(ctx, sysid, b.engine.cfg.LockTTL, runs)
 	b.engine.metrics.observeCall("renew", start)
 	if errors.Is(err, store.ErrUnknown) {
 		b.noteCall(actionRenew, nil)
@@ -359,18 +359,18 @@ func (b *backend) renew() bool {
 	}
 	b.mu.Lock()
 	b.renewedAt = start
-	taken := 0
-	for _, l := range lost {
+	takenCount := 0
+	for _, l := range lostRuns {
 		// A run that has ended meanwhile has no lock any more.
 		if r := b.runsInHand[l.ID]; r != nil && r.Run == l && !r.endQueued {
 			r.lockLost = true
-			taken++
+			takenCount++
 		}
 	}
 	b.mu.Unlock()
 	b.engine.setGuardDeadline()
-	if taken > 0 {
-		b.log.Warn().Int("jobs", taken).Msg("locks were lost: others have taken these jobs")
+	if takenCount > 0 {
+		b.log.Warn().Int("jobs", takenCount).Msg("locks were lost: others have taken these jobs")
 	}
 	return true
 }

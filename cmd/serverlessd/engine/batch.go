@@ -26,15 +26,15 @@ func (r *run) age() time.Duration { return r.Age + time.Since(r.takenAt) }
 // batch holds the jobs of one type that share a slot. They run in this daemon one after the other,
 // or at Gloom workers all at the same time, each as a job of the broker.
 type batch struct {
-	engine      *Engine
-	backend     *backend
-	client, typ string
-	handler     *job.Handler
-	runs        []*run
-	ctx         context.Context
-	cancel      context.CancelCauseFunc
-	started     int // how many jobs have begun; only the batch's goroutine uses it
-	reported    int // how many jobs have ended; only the batch's goroutine uses it
+	engine       *Engine
+	backend      *backend
+	client, typ  string
+	handler      *job.Handler
+	runs         []*run
+	ctx          context.Context
+	cancel       context.CancelCauseFunc
+	startedCount int // how many jobs have begun; only the batch's goroutine uses it
+	reported     int // how many jobs have ended; only the batch's goroutine uses it
 }
 
 var (
@@ -102,7 +102,7 @@ func (bt *batch) run() {
 
 // Started and Ended implement runner.Reporter.
 func (bt *batch) Started(i int) {
-	bt.started = i + 1
+	bt.startedCount = i + 1
 	bt.engine.logStart(bt.runs[i], time.Now())
 }
 
@@ -129,7 +129,7 @@ func (bt *batch) endWithoutPayload(held bool) {
 // slot.
 func (bt *batch) finish() {
 	for i := bt.reported; i < len(bt.runs); i++ {
-		bt.backend.queueEnding(bt.engine.endingOfUnreported(bt.runs[i], i < bt.started, context.Cause(bt.ctx)))
+		bt.backend.queueEnding(bt.engine.endingOfUnreported(bt.runs[i], i < bt.startedCount, context.Cause(bt.ctx)))
 	}
 	bt.cancel(nil)
 	e := bt.engine

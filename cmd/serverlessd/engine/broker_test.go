@@ -90,12 +90,12 @@ func TestLostDuringTake(t *testing.T) {
 	id := add(t, e, "a-x", "1")[0]
 	awaitClosed(t, "the job is taken", s.taking.reached)
 	b := e.backends[0]
-	lost := b.currentSysid()
-	b.loseSysid(lost)
+	lostSysid := b.currentSysid()
+	b.loseSysid(lostSysid)
 	close(s.taking.open)
 	waitUntil(t, "it runs with another sysid", func() error {
 		rec, err := e.Job(t.Context(), id)
-		if err == nil && (rec.State != job.Running || rec.Lock == lost) {
+		if err == nil && (rec.State != job.Running || rec.Lock == lostSysid) {
 			err = errors.New(rec.Lock + " " + string(rec.State))
 		}
 		return err

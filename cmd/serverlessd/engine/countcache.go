@@ -24,7 +24,7 @@ type countCache struct {
 	countedAt time.Time               // when it began
 	running   chan struct{}           // closed when the current count ends; nil if none runs
 	nextCount time.Time               // no count begins before this time
-	took      time.Duration           // by the last count that has not failed; 0 if there was none
+	duration  time.Duration           // by the last count that has not failed; 0 if there was none
 	failures  int                     // of counts in a row
 }
 
@@ -32,14 +32,14 @@ type countCache struct {
 // or that took far longer than the one before, has probably waited for a locked table, and says
 // nothing about how long counting takes. After more failures in a row, the pause grows.
 // The caller holds mu.
-func (t *countCache) pause(took time.Duration, err error) time.Duration {
+func (t *countCache) pause(duration time.Duration, err error) time.Duration {
 	if err != nil {
 		t.failures++
-		return took * time.Duration(min(countShare, 1<<min(t.failures-1, 7)))
+		return duration * time.Duration(min(countShare, 1<<min(t.failures-1, 7)))
 	}
-	before := t.took
-	t.took, t.failures = took, 0
-	return countShare * min(took, cmp.Or(before, took/10)) // the first one may have waited, too
+	before := t.duration
+	t.duration, t.failures = duration, 0
+	return countShare * min(duration, cmp.Or(before, duration/10)) // the first one may have waited, too
 }
 
 // counts returns the last count of the jobs, by jobtype, and when it began; nil if there is none.

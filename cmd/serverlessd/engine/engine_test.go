@@ -340,9 +340,9 @@ func TestOldSysids(t *testing.T) {
 // TestStateDuringCount: while one store is slow to count, another one gets the journal's jobs;
 // and jobs that move to a store during a count are counted once.
 func TestStateDuringCount(t *testing.T) {
-	fast, slow := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
-	slow.counting = newGate()
-	e := startEngine(t, t.TempDir(), fast, slow)
+	fastStore, slowStore := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
+	slowStore.counting = newGate()
+	e := startEngine(t, t.TempDir(), fastStore, slowStore)
 	defer e.Shutdown(context.Background())
 	for _, b := range e.backends {
 		waitUntil(t, "the stores are there", b.checkReachable)
@@ -356,19 +356,19 @@ func TestStateDuringCount(t *testing.T) {
 		types, err := e.State(t.Context(), "")
 		counted <- answer{types, err}
 	}()
-	awaitClosed(t, "the slow store counts", slow.counting.reached)
+	awaitClosed(t, "the slow store counts", slowStore.counting.reached)
 	var got int64
 	n := 0
 	waitUntil(t, "the fast store has jobs", func() error {
 		add(t, e, "a-x", "1")
 		n++
-		types, err := fast.Store.Counts(t.Context(), "")
+		types, err := fastStore.Store.Counts(t.Context(), "")
 		if got = types["a-x"].Added; err == nil && got == 0 {
 			err = errors.New("it has none")
 		}
 		return err
 	})
-	close(slow.counting.open)
+	close(slowStore.counting.open)
 	a := <-counted
 	if c := a.types["a-x"]; a.err != nil || c.Added != int64(n) || c.Waiting != int64(n) {
 		t.Errorf("%d were added, counted are %+v, %v", n, c, a.err)
@@ -444,11 +444,11 @@ func TestDamagedNodeName(t *testing.T) {
 // TestLostPayload: a job whose row of sq_data is gone does not run with another payload. It ends
 // with a reason, and the others run.
 func TestLostPayload(t *testing.T) {
-	path, ran := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
+	path, ranPath := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine = 1 << 20 }, sqlite(t, path))
 	defer e.Shutdown(context.Background())
 	waitUntil(t, "there is a handler", func() error {
-		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprintf(`echo "${#1}" >>'%s'`, ran)}})
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprintf(`echo "${#1}" >>'%s'`, ranPath)}})
 	})
 	e.Stop()
 	ids := add(t, e, "a-x", strings.Repeat("x", 2000), strings.Repeat("x", 3000), "x")
@@ -474,7 +474,7 @@ func TestLostPayload(t *testing.T) {
 	for _, id := range []job.ID{ids[0], ids[2]} {
 		awaitState(t, e, id, job.Succeeded)
 	}
-	if got, err := os.ReadFile(ran); string(got) != "2000\n1\n" && string(got) != "1\n2000\n" {
+	if got, err := os.ReadFile(ranPath); string(got) != "2000\n1\n" && string(got) != "1\n2000\n" {
 		t.Errorf("payloads of these lengths ran: %q, %v", got, err)
 	}
 }

@@ -78,9 +78,9 @@ func (e *events) logFollowed(jobs []store.FollowJob) {
 
 // logStart counts and logs a run that begins.
 func (e *Engine) logStart(r *run, at time.Time) {
-	waited := r.Waited + at.Sub(r.takenAt)
-	e.metrics.waitTime.Observe(waited.Seconds())
-	e.events.writeEvent("started", r.ID, r.Jobtype, `,"try":%d,"wait":%.6f`, r.Tries, waited.Seconds())
+	waitTime := r.Waited + at.Sub(r.takenAt)
+	e.metrics.waitTime.Observe(waitTime.Seconds())
+	e.events.writeEvent("started", r.ID, r.Jobtype, `,"try":%d,"wait":%.6f`, r.Tries, waitTime.Seconds())
 }
 
 func (e *events) logEnd(end *queuedEnding) {

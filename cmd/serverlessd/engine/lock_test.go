@@ -51,13 +51,13 @@ func TestLockOrders(t *testing.T) {
 		t.Run(c.order, func(t *testing.T) {
 			e := withStores(t, 0)
 			e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, Options: runner.Options{RetryFor: time.Hour}, KeepDone: time.Hour, KeepUnrun: time.Hour}
-			var passed time.Duration
+			var elapsed time.Duration
 			start := time.Now()
-			b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return start.Add(passed) }, func() time.Duration { return passed }))
+			b := newBackend(e, store.OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return start.Add(elapsed) }, func() time.Duration { return elapsed }))
 			defer b.store.Close()
 			e.backends = append(e.backends, b)
 			b.sweepOnce()
-			passed = e.cfg.LockTTL // the daemon has watched the clock for long enough to free locks
+			elapsed = e.cfg.LockTTL // the daemon has watched the clock for long enough to free locks
 			if !b.reserve() {
 				t.Fatal("no sysid")
 			}

@@ -68,9 +68,9 @@ func TestPauseAfterCount(t *testing.T) {
 	const fast, locked = 10 * time.Millisecond, 30 * time.Second
 	var c countCache
 	for i, step := range []struct {
-		took time.Duration
-		err  error
-		want time.Duration
+		duration time.Duration
+		err      error
+		want     time.Duration
 	}{
 		{locked, nil, countShare * locked / 10}, // nobody knows how long a count should take
 		{locked, store.ErrAway, locked},
@@ -83,8 +83,8 @@ func TestPauseAfterCount(t *testing.T) {
 		{locked, nil, countShare * fast},
 		{locked, nil, countShare * locked}, // there are that many jobs
 	} {
-		if got := c.pause(step.took, step.err); got != step.want {
-			t.Errorf("step %d: a pause of %s after a count of %s (%v), want %s", i, got, step.took, step.err, step.want)
+		if got := c.pause(step.duration, step.err); got != step.want {
+			t.Errorf("step %d: a pause of %s after a count of %s (%v), want %s", i, got, step.duration, step.err, step.want)
 		}
 	}
 }

@@ -134,11 +134,11 @@ func (b *backend) refreshDue() (next time.Duration) {
 	b.mu.Unlock()
 	now := time.Now()
 	if now.Sub(askedAt) < pollEvery && (dueAt.IsZero() || now.Before(dueAt)) {
-		left := pollEvery - now.Sub(askedAt)
+		pauseLeft := pollEvery - now.Sub(askedAt)
 		if !dueAt.IsZero() {
-			left = min(left, dueAt.Sub(now))
+			pauseLeft = min(pauseLeft, dueAt.Sub(now))
 		}
-		return max(time.Millisecond, left)
+		return max(time.Millisecond, pauseLeft)
 	}
 	b.mu.Lock()
 	b.askedAt = now // set before the store is asked, so that jobs that come meanwhile are looked for again

@@ -120,7 +120,7 @@ func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
 	if err != nil {
 		return err
 	}
-	known, dropped, put := make(map[schedule.Key]bool, len(old)), 0, 0
+	known, dropCount, putCount := make(map[schedule.Key]bool, len(old)), 0, 0
 	for _, n := range old {
 		spec, ok := specs[n.Key]
 		if known[n.Key] = ok && n.Schedule != nil && n.Equal(&spec); ok {
@@ -130,7 +130,7 @@ func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
 		if err != nil && !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrFromFile) {
 			return err
 		}
-		dropped++
+		dropCount++
 	}
 	for key, spec := range specs {
 		if known[key] {
@@ -143,9 +143,9 @@ func (b *backend) putFile(specs map[schedule.Key]schedule.Spec) error {
 			b.log.Error().Err(err).Stringer("schedule", key).Msg("a schedule of the file is left out")
 			continue
 		}
-		put++
+		putCount++
 	}
-	b.log.Info().Int("schedules", len(specs)).Int("changed", put).Int("deleted", dropped).Msg("the schedules of the file are stored")
+	b.log.Info().Int("schedules", len(specs)).Int("changed", putCount).Int("deleted", dropCount).Msg("the schedules of the file are stored")
 	return nil
 }
 

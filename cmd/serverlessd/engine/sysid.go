@@ -84,10 +84,10 @@ func appendLine(path, line string) error {
 }
 
 // newSysid replaces the lost sysid, unless it has already been replaced.
-func (e *Engine) newSysid(lost string) {
+func (e *Engine) newSysid(lostSysid string) {
 	e.sysidFileMu.Lock() // e.mu is not held, because adds and slots must not wait for the disk
 	defer e.sysidFileMu.Unlock()
-	if e.ids.Sysid() != lost {
+	if e.ids.Sysid() != lostSysid {
 		return
 	}
 	sysid := job.NewSysid()

@@ -15,13 +15,13 @@ import (
 // than pickyLimit bytes.
 type pickyStore struct {
 	store.Store
-	wrote []string
+	writtenIDs []string
 }
 
 const pickyLimit = 10
 
 func (s *pickyStore) End(_ context.Context, _ string, ends []store.RunEnd) ([]bool, error) {
-	var wrote []string
+	var writtenIDs []string
 	for _, e := range ends {
 		for _, f := range e.Follow {
 			if f.Payload[0] == 'x' {
@@ -31,9 +31,9 @@ func (s *pickyStore) End(_ context.Context, _ string, ends []store.RunEnd) ([]bo
 		if len(e.Data) > pickyLimit || len(e.Data) > 0 && e.Data[0] == 'x' {
 			return nil, errors.New("data too long")
 		}
-		wrote = append(wrote, fmt.Sprintf("%d %s %d", e.Tries, e.Data, len(e.Follow)))
+		writtenIDs = append(writtenIDs, fmt.Sprintf("%d %s %d", e.Tries, e.Data, len(e.Follow)))
 	}
-	s.wrote = append(s.wrote, wrote...)
+	s.writtenIDs = append(s.writtenIDs, writtenIDs...)
 	return make([]bool, len(ends)), nil
 }
 
@@ -54,8 +54,8 @@ func TestRefusedEndings(t *testing.T) {
 	if err := b.writeAll(b.nextEndings()); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"0 a 1", "1  1", "2 a 0", "3  0", "4 b 1", "5 0123456 1"}; !slices.Equal(s.wrote, want) {
-		t.Errorf("wrote %q, want %q", s.wrote, want)
+	if want := []string{"0 a 1", "1  1", "2 a 0", "3  0", "4 b 1", "5 0123456 1"}; !slices.Equal(s.writtenIDs, want) {
+		t.Errorf("wrote %q, want %q", s.writtenIDs, want)
 	}
 	if len(b.queue) > 0 || len(b.runsInHand) > 0 {
 		t.Errorf("%d wait, %d in hand", len(b.queue), len(b.runsInHand))

@@ -38,18 +38,18 @@ func BenchmarkAppend(b *testing.B) {
 			b.ResetTimer()
 			for client := range c.clients {
 				wg.Go(func() {
-					var mine []time.Duration
+					var times []time.Duration
 					for i := client; i < b.N; i += c.clients {
 						start := time.Now()
 						if _, err := j.Append(b.Context(), []Batch{batch}); err != nil {
 							b.Error(err)
 							return
 						}
-						mine = append(mine, time.Since(start))
+						times = append(times, time.Since(start))
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					elapsed = append(elapsed, mine...)
+					elapsed = append(elapsed, times...)
 				})
 			}
 			wg.Wait()

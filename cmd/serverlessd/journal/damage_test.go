@@ -117,9 +117,9 @@ func TestDamagedRecordsAreSkipped(t *testing.T) {
 }
 
 // unsaltedRecord returns a record with a valid checksum, which anybody can compute, but without a salt.
-func unsaltedRecord(jobtype, more string, lines ...string) []byte {
+func unsaltedRecord(jobtype, attributes string, lines ...string) []byte {
 	body := strings.Join(lines, "\n") + "\n"
-	head := fmt.Sprintf("#:Batch date=2026-01-01T00:00:00.000Z,bytes=%d,jobtype=%s,count=%d%s", len(body), jobtype, len(lines), more)
+	head := fmt.Sprintf("#:Batch date=2026-01-01T00:00:00.000Z,bytes=%d,jobtype=%s,count=%d%s", len(body), jobtype, len(lines), attributes)
 	crc := crc32.Checksum([]byte(head+body), crc32.MakeTable(crc32.Castagnoli))
 	return fmt.Appendf(nil, "%s,crc=%08x\n%s#:EndBatch\n", head, crc, body)
 }
@@ -199,7 +199,7 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 					receipts = append(receipts, add(t, j, batch("a-x", line)))
 				}
 				data := d.names[j.Segments()[0]].data
-				written := int64(len(data))
+				fileSize := int64(len(data))
 				want := "012n"
 				if moment == "while it is copied" {
 					want = "02n"
@@ -213,7 +213,7 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 					d.mu.Lock()
 					defer d.mu.Unlock()
 					if d.unreadable = nil; yes {
-						d.unreadable = func(from, to int64) bool { return from < written-c.to && to > written-c.from }
+						d.unreadable = func(from, to int64) bool { return from < fileSize-c.to && to > fileSize-c.from }
 					}
 				}
 				unreadable(true)
@@ -661,8 +661,8 @@ func TestFilesThatAreNoSegments(t *testing.T) {
 	j := open(t, files)
 	first := add(t, j, batch("a-x", "one")).First[0]
 	j.Close()
-	strange := []string{string(first) + ".journal.gz", "notes", "x.journal", string(first.Add(1)) + ".journal/", string(first) + ".bad/"}
-	for _, name := range strange {
+	names := []string{string(first) + ".journal.gz", "notes", "x.journal", string(first.Add(1)) + ".journal/", string(first) + ".bad/"}
+	for _, name := range names {
 		path := filepath.Join(dir, "journal", name)
 		if strings.HasSuffix(name, "/") {
 			err = os.Mkdir(path, 0o700)
@@ -686,7 +686,7 @@ func TestFilesThatAreNoSegments(t *testing.T) {
 	}
 	add(t, j, batch("a-x", "two"))
 	equal(t, "lines", text(readRest(t, j)), "a-x:one a-x:two")
-	for _, name := range strange {
+	for _, name := range names {
 		if n := strings.Count(log.String(), fmt.Sprintf("%q", name)); n != 1 {
 			t.Errorf("%s is named %d times in %s", name, n, log.String())
 		}

@@ -127,11 +127,11 @@ func (f file) Sync() error {
 	if err := f.sync(); err != nil {
 		return err
 	}
-	opened, err := f.Stat()
+	openInfo, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if named, err := os.Stat(f.Name()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(opened, named) {
+	if namedInfo, err := os.Stat(f.Name()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(openInfo, namedInfo) {
 		return errRemoved
 	}
 	return f.dir.checkLock()

@@ -507,13 +507,13 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 // AwaitStored waits until a job has left the journal and reached a store. Its errors are those of
 // the context and of Find, and ErrClosed.
 func (j *Journal) AwaitStored(ctx context.Context, id job.ID) (err error) {
-	waited := j.waitUntil(ctx, func() bool {
+	waitErr := j.waitUntil(ctx, func() bool {
 		var found bool
 		_, found, err = j.Find(id)
 		return !found
 	})
-	if waited != nil {
-		return waited
+	if waitErr != nil {
+		return waitErr
 	}
 	return err
 }

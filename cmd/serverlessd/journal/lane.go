@@ -133,7 +133,7 @@ func (j *Journal) routePieces(jobs map[string]Count) (oldPieces []lanePiece, err
 
 // dropOldNotes returns the notes without those of removed segments, and joins adjacent ones. If
 // there is only one lane, it gets everything that follows.
-func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (tidy []LaneNote) {
+func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (newNotes []LaneNote) {
 	if len(j.opt.Lanes) == 1 {
 		notes = append(notes, LaneNote{j.opt.Lanes[0], known, Position{}})
 	}
@@ -143,13 +143,13 @@ func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (tidy []LaneNot
 		if !open && (len(j.earlierSegments) == 0 || n.To.Segment < j.earlierSegments[0].name) {
 			continue
 		}
-		if last := len(tidy) - 1; last >= 0 && tidy[last].Lane == n.Lane && tidy[last].To == n.From {
-			tidy[last].To = n.To
+		if last := len(newNotes) - 1; last >= 0 && newNotes[last].Lane == n.Lane && newNotes[last].To == n.From {
+			newNotes[last].To = n.To
 		} else {
-			tidy = append(tidy, n)
+			newNotes = append(newNotes, n)
 		}
 	}
-	return tidy
+	return newNotes
 }
 
 // bytesBefore returns how many bytes of a segment are before a position.

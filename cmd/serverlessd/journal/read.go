@@ -214,11 +214,11 @@ func (j *Journal) setAside(s *segment, at, size int64) error {
 // journal's format.
 func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	var records []byte
-	left := make([]Entry, 0, len(r.entries))
+	keptEntries := make([]Entry, 0, len(r.entries))
 	var aside []Entry
 	for _, e := range r.entries {
 		if !slices.Contains(ids, e.ID) {
-			left = append(left, e)
+			keptEntries = append(keptEntries, e)
 			continue
 		}
 		aside = append(aside, e)
@@ -241,7 +241,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 	r.journal.mu.Unlock()
 	r.journal.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
 		Msg("the store does not accept these jobs; they are not run")
-	r.entries, r.setAside = left, append(r.setAside, aside...)
+	r.entries, r.setAside = keptEntries, append(r.setAside, aside...)
 	return nil
 }
 

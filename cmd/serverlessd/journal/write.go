@@ -277,10 +277,10 @@ func (r *appendRequest) firstID() job.ID {
 
 // encode appends a request to the buffer, as one or more records of limited size.
 func (j *Journal) encode(r *appendRequest, date time.Time) {
-	more := 0
+	extraRecords := 0
 	for _, b := range r.batches {
 		for at := 0; at < len(b.Lines); at += countRecordLines(b.Lines[at:]) {
-			more++
+			extraRecords++
 		}
 	}
 	var body []byte
@@ -291,9 +291,9 @@ func (j *Journal) encode(r *appendRequest, date time.Time) {
 			for _, line := range b.Lines[at : at+n] {
 				body = append(append(body, line...), '\n')
 			}
-			more--
+			extraRecords--
 			rec := record{date: date, jobtype: b.Jobtype, firstID: r.receipt.First[i].Add(at), count: n,
-				due: b.Due, delay: b.Delay, extra: more, salt: j.current.salt, body: body}
+				due: b.Due, delay: b.Delay, extra: extraRecords, salt: j.current.salt, body: body}
 			j.buf = rec.appendTo(j.buf)
 			at += n
 		}

@@ -183,12 +183,12 @@ func TestDelayedJobWaits(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	d.addHandler(t, client, "d", "sh", `exit 0`)
-	soon := time.Now().Add(time.Hour).UTC()
+	dueTime := time.Now().Add(time.Hour).UTC()
 	for _, c := range []struct{ name, query, state string }{
 		{"in an hour", "?delay=1h", "deferred"},
 		{"in milliseconds", "?delay=3600000", "deferred"},
-		{"at a time", query("dt", soon.Format(time.RFC3339)), "deferred"},
-		{"at milliseconds", query("dt", fmt.Sprint(soon.UnixMilli())), "deferred"},
+		{"at a time", query("dt", dueTime.Format(time.RFC3339)), "deferred"},
+		{"at milliseconds", query("dt", fmt.Sprint(dueTime.UnixMilli())), "deferred"},
 		{"in the past", "?dt=2001-01-01T00:00:00Z", "ok"},
 		{"none", "?delay=0", "ok"},
 		{"soon", "?delay=250ms", "ok"},

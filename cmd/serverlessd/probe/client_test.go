@@ -32,8 +32,8 @@ func (r reply) String() string { return fmt.Sprintf("%d %.500s", r.status, r.bod
 
 var transport = &http.Transport{MaxIdleConnsPerHost: 64}
 
-// try sends a request. more has headers as "Name: value".
-func (c *client) try(method, path, body string, more ...string) (reply, error) {
+// try sends a request. The headers are written as "Name: value".
+func (c *client) try(method, path, body string, headers ...string) (reply, error) {
 	req, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
 	if err != nil {
 		return reply{}, err
@@ -41,7 +41,7 @@ func (c *client) try(method, path, body string, more ...string) (reply, error) {
 	for k, v := range c.headers {
 		req.Header[k] = v
 	}
-	for _, h := range more {
+	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		if name == "Host" {
 			req.Host = value
@@ -62,9 +62,9 @@ func (c *client) try(method, path, body string, more ...string) (reply, error) {
 	return r, nil
 }
 
-func (c *client) ask(t testing.TB, method, path, body string, more ...string) reply {
+func (c *client) ask(t testing.TB, method, path, body string, headers ...string) reply {
 	t.Helper()
-	r, err := c.try(method, path, body, more...)
+	r, err := c.try(method, path, body, headers...)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -73,12 +73,12 @@ func (c *client) ask(t testing.TB, method, path, body string, more ...string) re
 
 // expect sends a request and fails the test unless the reply has this status. A store that is slow
 // for a moment counts as away, so a read that is refused for this reason is repeated.
-func (c *client) expect(t testing.TB, status int, method, path, body string, more ...string) reply {
+func (c *client) expect(t testing.TB, status int, method, path, body string, headers ...string) reply {
 	t.Helper()
-	r := c.ask(t, method, path, body, more...)
+	r := c.ask(t, method, path, body, headers...)
 	for end := time.Now().Add(testTimeout); method == "GET" && status == 200 && r.text("error") == "store_unavailable" && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
-		r = c.ask(t, method, path, body, more...)
+		r = c.ask(t, method, path, body, headers...)
 	}
 	if r.status != status {
 		t.Fatalf("%s %s: %s, want %d", method, path, r, status)
@@ -90,11 +90,11 @@ func (c *client) expect(t testing.TB, status int, method, path, body string, mor
 // contains all words.
 func (c *client) expectError(t testing.TB, status int, code, method, path, body string, words ...string) {
 	t.Helper()
-	var more []string
+	var headers []string
 	for len(words) > 0 && strings.Contains(words[0], ": ") {
-		more, words = append(more, words[0]), words[1:]
+		headers, words = append(headers, words[0]), words[1:]
 	}
-	r := c.ask(t, method, path, body, more...)
+	r := c.ask(t, method, path, body, headers...)
 	if r.status != status || r.text("error") != code || r.text("reason") == "" {
 		t.Errorf("%s %s: %s, want %d %s", method, path, r, status, code)
 		return

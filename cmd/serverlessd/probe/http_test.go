@@ -162,7 +162,7 @@ func TestBadHTTP(t *testing.T) {
 	d := sharedDaemon(t)
 	client := uniqueClient()
 	addr := strings.TrimPrefix(d.base, "http://")
-	talk := func(t *testing.T, request string, close bool) string {
+	exchange := func(t *testing.T, request string, close bool) string {
 		t.Helper()
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -180,24 +180,24 @@ func TestBadHTTP(t *testing.T) {
 		return strings.TrimSpace(line)
 	}
 	t.Run("a body cut short adds nothing", func(t *testing.T) {
-		talk(t, "POST /"+client+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx\ny\n", true)
+		exchange(t, "POST /"+client+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx\ny\n", true)
 		if k := d.counts(t, client, "cut"); k != nil {
 			t.Errorf("%v", k)
 		}
 	})
 	t.Run("a chunk cut short adds nothing", func(t *testing.T) {
-		talk(t, "POST /"+client+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nx\ny\n\r\n", true)
+		exchange(t, "POST /"+client+"/job/cut/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nx\ny\n\r\n", true)
 		if k := d.counts(t, client, "cut"); k != nil {
 			t.Errorf("%v", k)
 		}
 	})
 	t.Run("too large, announced", func(t *testing.T) {
-		if got := talk(t, "POST /"+client+"/job/big/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", false); !strings.Contains(got, " 413 ") {
+		if got := exchange(t, "POST /"+client+"/job/big/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", false); !strings.Contains(got, " 413 ") {
 			t.Errorf("%q", got)
 		}
 	})
 	t.Run("garbage", func(t *testing.T) {
-		if got := talk(t, "\x00\x01\x02frob\r\n\r\n", true); !strings.Contains(got, " 400 ") && got != "" {
+		if got := exchange(t, "\x00\x01\x02frob\r\n\r\n", true); !strings.Contains(got, " 400 ") && got != "" {
 			t.Errorf("%q", got)
 		}
 	})

@@ -68,18 +68,18 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 		daemons[i] = startIn(t, dir, flags...)
 	}
 	tenant := uniqueClient()
-	ran := filepath.Join(t.TempDir(), "ran")
-	if err := os.Mkdir(ran, 0o777); err != nil {
+	ranPath := filepath.Join(t.TempDir(), "ran")
+	if err := os.Mkdir(ranPath, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	daemons[0].addHandler(t, tenant, "k", "sh", fmt.Sprintf(`echo run >>%s/"$1"; if [ $(($1 %% 7)) = 0 ]; then sleep 0.05; fi; echo "J: child|$1"`, ran))
+	daemons[0].addHandler(t, tenant, "k", "sh", fmt.Sprintf(`echo run >>%s/"$1"; if [ $(($1 %% 7)) = 0 ]; then sleep 0.05; fi; echo "J: child|$1"`, ranPath))
 	var mu sync.Mutex
 	current := make([]*client, len(dirs))
 	for i, d := range daemons {
 		current[i] = d.client
 	}
 	acked := map[string]string{} // payload to id
-	sent := 0
+	sentCount := 0
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -92,8 +92,8 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 				}
 				mu.Lock()
 				c := current[(i+n)%len(current)]
-				first := sent
-				sent += 2
+				first := sentCount
+				sentCount += 2
 				mu.Unlock()
 				r, err := c.try("POST", "/"+tenant+"/job/k/add", fmt.Sprintf("%d\n%d\n", first, first+1))
 				if err == nil && r.status == 200 {
@@ -137,7 +137,7 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 			return err
 		}
 		for payload, id := range acked {
-			if _, err := os.Stat(filepath.Join(ran, payload)); err != nil {
+			if _, err := os.Stat(filepath.Join(ranPath, payload)); err != nil {
 				r, _ := daemons[0].try("GET", "/"+tenant+"/job/get/"+id, "")
 				return fmt.Errorf("%s was accepted and has not run: %v: %s", payload, sum, r)
 			}
@@ -150,15 +150,15 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 	})
 	// Lines of an add without an answer may have run, too.
 	k, child := daemons[0].counts(t, tenant, "k"), daemons[0].counts(t, tenant, "child")
-	if n := k["added"].(float64); n < float64(len(acked)) || n > float64(sent) || child["added"] != k["ok"] {
-		t.Errorf("%d acknowledged of %d sent; %v, their follow-on jobs %v", len(acked), sent, k, child)
+	if n := k["added"].(float64); n < float64(len(acked)) || n > float64(sentCount) || child["added"] != k["ok"] {
+		t.Errorf("%d acknowledged of %d sent; %v, their follow-on jobs %v", len(acked), sentCount, k, child)
 	}
 	for payload, id := range acked {
 		if r := daemons[0].job(t, tenant, id); r.text("state") != "ok" {
 			t.Fatalf("%s: %s", payload, r)
 		}
 	}
-	t.Logf("%d accepted of %d sent, %v", len(acked), sent, k)
+	t.Logf("%d accepted of %d sent, %v", len(acked), sentCount, k)
 }
 
 // TestKillLosesNoAcceptedJob: no accepted job is lost.

@@ -89,7 +89,7 @@ func TestOperatorsSeeAllClients(t *testing.T) {
 		if len(types) != 1 {
 			return fmt.Errorf("%s", r)
 		}
-		if one := types[0].(map[string]any); one["failed"] != 1.0 || one["lang"] != "sh" {
+		if firstType := types[0].(map[string]any); firstType["failed"] != 1.0 || firstType["lang"] != "sh" {
 			return fmt.Errorf("%s", r)
 		}
 		return nil

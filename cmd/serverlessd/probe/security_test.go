@@ -39,11 +39,11 @@ func TestScopesAllowTheirRequests(t *testing.T) {
 		{"health is open", "", "GET", "/healthz", "", 200},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			more := []string{"Content-Type: application/json"}
+			headers := []string{"Content-Type: application/json"}
 			if c.token != "" {
-				more = append(more, "Authorization: Bearer "+c.token)
+				headers = append(headers, "Authorization: Bearer "+c.token)
 			}
-			if r := d.ask(t, c.method, c.path, c.body, more...); r.status != c.status {
+			if r := d.ask(t, c.method, c.path, c.body, headers...); r.status != c.status {
 				t.Errorf("%s, want %d", r, c.status)
 			}
 		})

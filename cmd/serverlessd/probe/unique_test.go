@@ -113,7 +113,7 @@ func TestUniqueKilled(t *testing.T) {
 			first, second := startIn(t, dir, flags...), start(t, flags...)
 			client := uniqueClient()
 			var mu sync.Mutex
-			made, answers, ids := map[string]int{}, 0, map[string]string{}
+			madeCounts, answers, ids := map[string]int{}, 0, map[string]string{}
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
 			for i := range 16 {
@@ -135,7 +135,7 @@ func TestUniqueKilled(t *testing.T) {
 						}
 						mu.Lock()
 						if answers++; r.status == 201 {
-							made[key]++
+							madeCounts[key]++
 						}
 						if id := ids[key]; id != "" && id != r.text("id") || r.status > 201 {
 							t.Errorf("key %s is held by %s, and %s", key, id, r)
@@ -158,8 +158,8 @@ func TestUniqueKilled(t *testing.T) {
 			close(stop)
 			wg.Wait()
 			for key, id := range ids {
-				if r := secondDaemon.expect(t, 200, "POST", "/"+client+"/job/x/add?key="+key, key); made[key] > 1 || r.text("id") != id {
-					t.Errorf("key %s made %d jobs, is held by %s, and %s", key, made[key], id, r)
+				if r := secondDaemon.expect(t, 200, "POST", "/"+client+"/job/x/add?key="+key, key); madeCounts[key] > 1 || r.text("id") != id {
+					t.Errorf("key %s made %d jobs, is held by %s, and %s", key, madeCounts[key], id, r)
 				}
 			}
 			if k := secondDaemon.counts(t, client, "x"); k["added"] != 7.0 {

@@ -38,8 +38,8 @@ func benchmark(b *testing.B, h *job.Handler) {
 		payloads[i] = `{"user":17,"picture":"2026/01/02/0001.jpg"}`
 	}
 	one := batch(h, payloads...)
-	var left atomic.Int64
-	left.Store(int64(b.N))
+	var jobsLeft atomic.Int64
+	jobsLeft.Store(int64(b.N))
 	var wg sync.WaitGroup
 	slots := 4 * runtime.NumCPU()
 	wg.Go(func() { r.Run(context.Background(), one, &reportRecorder{t: b}) })
@@ -47,7 +47,7 @@ func benchmark(b *testing.B, h *job.Handler) {
 	b.ResetTimer()
 	for range slots {
 		wg.Go(func() {
-			for left.Add(-size) > -size {
+			for jobsLeft.Add(-size) > -size {
 				to := &reportRecorder{t: b}
 				r.Run(context.Background(), one, to)
 				for _, o := range to.outcomes {

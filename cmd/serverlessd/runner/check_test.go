@@ -44,7 +44,7 @@ func TestCheckRefusesInvalidCode(t *testing.T) {
 // TestSyntaxErrorIsRefused: code that does not compile is refused with the line and the error, and
 // is not run.
 func TestSyntaxErrorIsRefused(t *testing.T) {
-	ran := filepath.Join(t.TempDir(), "ran")
+	ranPath := filepath.Join(t.TempDir(), "ran")
 	for lang, c := range map[string]struct{ good, bad, text string }{
 		job.Node:   {"import('fs').then(f => f.writeFileSync('RAN', ''));\nconst x = await 1; return x", "const a = 1;\nconst b = ;\n", "line 2: Unexpected token ';'"},
 		job.Python: {"open('RAN', 'w')\nreturn 1", "x = 1\nif x\n  return 2\n", "line 2: expected ':'"},
@@ -54,7 +54,7 @@ func TestSyntaxErrorIsRefused(t *testing.T) {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
 			r := newRunner(t, nil)
-			good, hook := strings.ReplaceAll(c.good, "RAN", ran), strings.NewReplacer("RAN", ran, "; return x", "", "return 1;", "", "return 1", "").Replace(c.good)
+			good, hook := strings.ReplaceAll(c.good, "RAN", ranPath), strings.NewReplacer("RAN", ranPath, "; return x", "", "return 1;", "", "return 1", "").Replace(c.good)
 			if err := r.Check(t.Context(), &job.Source{Lang: lang, Body: good, Before: hook, AfterEach: hook}); err != nil {
 				t.Error(err)
 			}
@@ -68,7 +68,7 @@ func TestSyntaxErrorIsRefused(t *testing.T) {
 					t.Errorf("%s: %v", field, err)
 				}
 			}
-			if _, err := os.Stat(ran); err == nil {
+			if _, err := os.Stat(ranPath); err == nil {
 				t.Error("it was run")
 			}
 		})

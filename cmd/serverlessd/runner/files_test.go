@@ -55,9 +55,9 @@ func TestOpenFilesWhileStarting(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	low := limit
-	low.Cur = uint64(ready + extra)
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+	lowLimit := limit
+	lowLimit.Cur = uint64(ready + extra)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lowLimit); err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
@@ -81,9 +81,9 @@ func TestHostWithoutFiles(t *testing.T) {
 			if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 				t.Fatal(err)
 			}
-			low := limit
-			low.Cur = 3
-			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+			lowLimit := limit
+			lowLimit.Cur = 3
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lowLimit); err != nil {
 				t.Fatal(err)
 			}
 			to := &reportRecorder{t: t}

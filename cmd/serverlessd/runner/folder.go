@@ -32,11 +32,11 @@ func makeFolder(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	made, err := markedFolder(dir)
+	path, err := markedFolder(dir)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return markedFolder(os.TempDir())
 	}
-	return made, err
+	return path, err
 }
 
 // markedFolder makes a folder with a mark. If it fails, it leaves nothing behind. Other users may

@@ -248,8 +248,8 @@ func TestEndedRequests(t *testing.T) {
 				use = context.Background()
 			}
 			r.Run(use, b, to)
-			if len(to.outcomes) != 0 || !whole && to.started != 1 {
-				t.Errorf("%s, batch %v: %d started, %d ended", name, whole, to.started, len(to.outcomes))
+			if len(to.outcomes) != 0 || !whole && to.startedCount != 1 {
+				t.Errorf("%s, batch %v: %d started, %d ended", name, whole, to.startedCount, len(to.outcomes))
 			}
 		}
 	}

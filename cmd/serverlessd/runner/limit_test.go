@@ -51,8 +51,8 @@ func TestJobOverLimitIsKilled(t *testing.T) {
 			c.Lang, c.EID = l.lang, "e"
 			to := &reportRecorder{t: t}
 			r.Run(context.Background(), batch(handler(c.Source), "x", "y"), to)
-			if len(to.outcomes) != 1 || to.started != 1 || !sameOutcome(text(to.outcomes[0]), c.want) {
-				t.Errorf("%s: %d started, %q, want %q", c.name, to.started, texts(to.outcomes), c.want)
+			if len(to.outcomes) != 1 || to.startedCount != 1 || !sameOutcome(text(to.outcomes[0]), c.want) {
+				t.Errorf("%s: %d started, %q, want %q", c.name, to.startedCount, texts(to.outcomes), c.want)
 			}
 			if r.Processes() != 0 {
 				t.Errorf("%s: the context is still there", c.name)

@@ -81,7 +81,7 @@ func TestPoolBoundsItsProcesses(t *testing.T) {
 		time.AfterFunc(10*time.Millisecond, cancel)
 		to := &reportRecorder{t: t}
 		r.Run(ctx, batch(handler(job.Source{Lang: job.Shell, Body: "true"}), ""), to)
-		if to.started != 0 {
+		if to.startedCount != 0 {
 			t.Error("a job began without a context")
 		}
 		r.Kill()

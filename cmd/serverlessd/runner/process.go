@@ -86,9 +86,9 @@ func (r *Runner) startProcess(ctx context.Context, k processKey, serial uint64) 
 	name := strconv.FormatUint(serial, 10)
 	c := &handlerProcess{processKey: k, runner: r, dir: filepath.Join(r.options.Dir, name), sources: make(map[string]int), beforesRun: make(map[string]bool)}
 	c.interpreter = interpreters[k.lang]
-	var random [16]byte
-	_, _ = rand.Read(random[:])
-	c.secret = hex.EncodeToString(random[:])
+	var secret [16]byte
+	_, _ = rand.Read(secret[:])
+	c.secret = hex.EncodeToString(secret[:])
 	c.output = newOutput(c.secret, &r.options, r.options.Log.With().Str("client", k.client).Str("lang", k.lang).Logger())
 	r.startSlots <- struct{}{}
 	err := c.start(name)
@@ -198,8 +198,8 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 		case <-ctx.Done():
 			return result, &runFault{}
 		case <-check.C:
-			left := time.Until(deadline)
-			if left <= 0 {
+			timeLeft := time.Until(deadline)
+			if timeLeft <= 0 {
 				return result, &runFault{code: codeTimeout, text: fmt.Sprintf("it took longer than %v", limit)}
 			}
 			used := time.Duration(0)
@@ -208,7 +208,7 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 					return result, &runFault{code: codeCPU, text: fmt.Sprintf("it used more than %v of processor time", cpu)}
 				}
 			}
-			check.Reset(nextCheck(left, cpu-used))
+			check.Reset(nextCheck(timeLeft, cpu-used))
 		}
 	}
 }

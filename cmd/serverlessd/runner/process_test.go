@@ -224,13 +224,13 @@ func TestEndedProcesses(t *testing.T) {
 				}
 				<-done
 				cancel()
-				if len(to.outcomes) != 0 || to.started > 1 {
-					t.Errorf("%s, Kill %v: %d started, %q", name, kill, to.started, texts(to.outcomes))
+				if len(to.outcomes) != 0 || to.startedCount > 1 {
+					t.Errorf("%s, Kill %v: %d started, %q", name, kill, to.startedCount, texts(to.outcomes))
 				}
 				eventually(t, "there is no context", func() bool { return r.Processes() == 0 })
 				if kill {
 					to := &reportRecorder{t: t}
-					if r.Run(context.Background(), batch(handler(job.Source{Lang: l.lang, Body: l.echo}), "on"), to); to.started != 0 {
+					if r.Run(context.Background(), batch(handler(job.Source{Lang: l.lang, Body: l.echo}), "on"), to); to.startedCount != 0 {
 						t.Error("a job began after Kill")
 					}
 				} else if got := text(runOne(t, r, handler(job.Source{Lang: l.lang, Body: l.echo}), "on")); got != "200 on" {
@@ -284,8 +284,8 @@ func TestPayloadFile(t *testing.T) {
 		}
 	}}
 	r.Run(t.Context(), batch(h, "a", "b", "c"), to)
-	if got := texts(to.outcomes); !sameOutcome(got, "200; 500 context_failed …closed…") || strings.Contains(got, "at once") || to.started != 2 {
-		t.Errorf("%d started: %q", to.started, got)
+	if got := texts(to.outcomes); !sameOutcome(got, "200; 500 context_failed …closed…") || strings.Contains(got, "at once") || to.startedCount != 2 {
+		t.Errorf("%d started: %q", to.startedCount, got)
 	}
 	if got := texts(run(t, r, batch(h, "c"))); got != "200" {
 		t.Errorf("afterwards: %q", got)

@@ -85,25 +85,25 @@ func batch(h *job.Handler, payloads ...string) Batch {
 
 // reportRecorder is a Reporter that records how the jobs of a batch begin and end.
 type reportRecorder struct {
-	t        testing.TB
-	started  int
-	outcomes []job.Outcome
-	onStart  func(i int)
+	t            testing.TB
+	startedCount int
+	outcomes     []job.Outcome
+	onStart      func(i int)
 }
 
 func (r *reportRecorder) Started(i int) {
-	if i != r.started {
-		r.t.Errorf("job %d was started, not job %d", i, r.started)
+	if i != r.startedCount {
+		r.t.Errorf("job %d was started, not job %d", i, r.startedCount)
 	}
-	r.started++
+	r.startedCount++
 	if r.onStart != nil {
 		r.onStart(i)
 	}
 }
 
 func (r *reportRecorder) Ended(i int, o job.Outcome) {
-	if i != len(r.outcomes) || i >= r.started {
-		r.t.Errorf("job %d ended, not job %d of %d started", i, len(r.outcomes), r.started)
+	if i != len(r.outcomes) || i >= r.startedCount {
+		r.t.Errorf("job %d ended, not job %d of %d started", i, len(r.outcomes), r.startedCount)
 	}
 	r.outcomes = append(r.outcomes, o)
 }

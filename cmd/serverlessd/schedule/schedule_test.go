@@ -194,7 +194,7 @@ func TestNewClient(t *testing.T) {
 		for c := range 1 + r.IntN(4) {
 			old = append(old, Type{Client: fmt.Sprint("old", c), Jobtype: "t", Age: time.Hour})
 		}
-		work := func(types []Type) (selected Type) {
+		work := func(types []Type) (choice Type) {
 			at := w.pick(types)
 			w.start(types[at], time.Duration(1+r.IntN(3000))*time.Millisecond)
 			return types[at]
@@ -264,9 +264,9 @@ func TestQuietDebts(t *testing.T) {
 
 func TestWarmTypeWinsTie(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		warm time.Duration // age of the type with a warm handler process; the other type's is 1 s
-		want []int         // the indexes that are selected one after the other; 0 is the cold type
+		name    string
+		warmAge time.Duration // age of the type with a warm handler process; the other type's is 1 s
+		want    []int         // the indexes that are selected one after the other; 0 is the cold type
 	}{
 		{"of one age", time.Second, []int{1, 1, 1, 1, 0, 1, 1, 1, 1, 0}},
 		{"nearly", time.Second - tieAge, []int{1, 1, 1, 1, 0, 1}},
@@ -275,7 +275,7 @@ func TestWarmTypeWinsTie(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newSimulation(t, Limits{})
-			types := []Type{{Client: "a", Jobtype: "cold", Age: time.Second}, {Client: "a", Jobtype: "warm", Age: c.warm, Warm: true}}
+			types := []Type{{Client: "a", Jobtype: "cold", Age: time.Second}, {Client: "a", Jobtype: "warm", Age: c.warmAge, Warm: true}}
 			var got []int
 			for range c.want {
 				at := w.pick(types)

@@ -53,13 +53,13 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 	t.store.mu.Lock()
 	looked := clock.known
 	t.store.mu.Unlock()
-	noted := make(map[string]int64) // in milliseconds; times are since 1970
+	storedTimes := make(map[string]int64) // in milliseconds; times are since 1970
 	if !looked {
 		err := t.eachRow("SELECT name, value FROM sq_meta WHERE name IN ('clock', 'behind', 'behind_until')", nil, func(r *sql.Rows) error {
 			var name string
 			var value int64
 			err := r.Scan(&name, &value)
-			noted[name] = value
+			storedTimes[name] = value
 			return err
 		})
 		if err != nil {
@@ -73,12 +73,12 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 	switch {
 	case !clock.known:
 		var credit time.Duration
-		if t.now.Sub(time.UnixMilli(noted["clock"])).Abs() <= settleTime {
+		if t.now.Sub(time.UnixMilli(storedTimes["clock"])).Abs() <= settleTime {
 			credit = settleTime
 		}
 		clock.evenSince, clock.aheadSince = t.monotonic-credit, t.monotonic
-		clock.behind, clock.behindUntil = time.Duration(noted["behind"])*time.Millisecond, time.UnixMilli(noted["behind_until"])
-		if setBackBy := max(clock.behindUntil.Sub(t.now), time.UnixMilli(noted["clock"]).Sub(t.now)); setBackBy > maxJitter { // the clock was set back while no daemon was watching
+		clock.behind, clock.behindUntil = time.Duration(storedTimes["behind"])*time.Millisecond, time.UnixMilli(storedTimes["behind_until"])
+		if setBackBy := max(clock.behindUntil.Sub(t.now), time.UnixMilli(storedTimes["clock"]).Sub(t.now)); setBackBy > maxJitter { // the clock was set back while no daemon was watching
 			clock.behind, clock.behindUntil = max(0, clock.behind-setBackBy), t.now
 		}
 		clock.setBacks++

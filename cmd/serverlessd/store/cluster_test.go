@@ -55,11 +55,11 @@ func TestClusterUndoes(t *testing.T) {
 	})
 	for n := range 4 {
 		all.Go(func() {
-			own := job.NewIDSource(fmt.Sprintf("0seve%d", n), time.Now)
+			ids := job.NewIDSource(fmt.Sprintf("0seve%d", n), time.Now)
 			for i := 0; ctx.Err() == nil; i++ {
 				var list []journal.Entry
 				for range perPiece {
-					list = append(list, journal.Entry{ID: own.Next(1), Jobtype: "a-b", Payload: bytes.Repeat([]byte("x"), 2000), Accepted: time.Now(), End: 1})
+					list = append(list, journal.Entry{ID: ids.Next(1), Jobtype: "a-b", Payload: bytes.Repeat([]byte("x"), 2000), Accepted: time.Now(), End: 1})
 				}
 				var err error
 				for range 100 {

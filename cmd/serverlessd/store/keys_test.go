@@ -152,9 +152,9 @@ func TestUniqueKeysMatchModel(t *testing.T) {
 // daemons, one job is made for each key.
 func TestShareAtOnce(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
-		two := [2]Store{open(), open()}
+		stores := [2]Store{open(), open()}
 		var mu sync.Mutex
-		made := map[string]int{}
+		resultCounts := map[string]int{}
 		var wg sync.WaitGroup
 		for i := range 24 {
 			var lines []KeyedEntry
@@ -162,22 +162,22 @@ func TestShareAtOnce(t *testing.T) {
 				lines = append(lines, keyedLine("c-t", fmt.Sprint((n+i)%5)))
 			}
 			wg.Go(func() {
-				got, err := two[i%2].AddUnique(t.Context(), lines, unique.Request{}, time.Now)
+				got, err := stores[i%2].AddUnique(t.Context(), lines, unique.Request{}, time.Now)
 				if err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				for n, one := range got {
-					if one.Made() {
-						made[lines[n].Key]++
+				for n, result := range got {
+					if result.Made() {
+						resultCounts[lines[n].Key]++
 					}
 				}
 			})
 		}
 		wg.Wait()
-		checkEqual(t, "jobs by key", made, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
-		checkEqual(t, "jobs", counts(t, two[0], "c-t").Waiting, 5)
+		checkEqual(t, "jobs by key", resultCounts, map[string]int{"0": 1, "1": 1, "2": 1, "3": 1, "4": 1})
+		checkEqual(t, "jobs", counts(t, stores[0], "c-t").Waiting, 5)
 	})
 }
 
@@ -234,14 +234,14 @@ func TestKeysExpire(t *testing.T) {
 			checkEqual(t, "how", addUnique(t, s, unique.Request{}, keyedLine("c-t", key))[0].Outcome, "")
 		}
 		run("c-t")
-		taken := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
+		results := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"), keyedLine("c-t", "free"))
 		run("c-t")
 		secondResults := addUnique(t, s, unique.Request{}, keyedLine("c-t", "live"))
 		run("c-t")
 		n, more, err := s.RetryAll(t.Context(), Query{Client: "c", Limit: 10})
 		checkEqual(t, "retried, more, error", fmt.Sprint(n, more, err), "3 false <nil>")
-		checkError(t, s.Retry(t.Context(), taken[0].ID), ErrHeld)
-		if err := s.Retry(t.Context(), taken[0].ID); !strings.Contains(fmt.Sprint(err), string(secondResults[0].ID)) {
+		checkError(t, s.Retry(t.Context(), results[0].ID), ErrHeld)
+		if err := s.Retry(t.Context(), results[0].ID); !strings.Contains(fmt.Sprint(err), string(secondResults[0].ID)) {
 			t.Errorf("%v does not name %s", err, secondResults[0].ID)
 		}
 	})

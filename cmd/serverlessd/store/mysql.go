@@ -162,18 +162,18 @@ func (d *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error 
 		return err
 	}
 	for _, s := range list {
-		more := len(s.text)
+		growth := len(s.text)
 		for _, a := range s.args {
 			switch v := a.(type) { // escaped
 			case []byte:
-				more += 2*len(v) + len("_binary''")
+				growth += 2*len(v) + len("_binary''")
 			case string:
-				more += 2*len(v) + len("''")
+				growth += 2*len(v) + len("''")
 			default:
-				more += 32
+				growth += 32
 			}
 		}
-		if size+more > limit {
+		if size+growth > limit {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ func (d *mysqlDialect) exec(ctx context.Context, t *tx, list []statement) error 
 		}
 		text.WriteString(s.text)
 		args = append(args, s.args...)
-		size += more
+		size += growth
 	}
 	return flush()
 }

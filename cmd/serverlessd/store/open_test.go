@@ -138,17 +138,17 @@ func TestFilesBesideReplaced(t *testing.T) {
 				func(string) error { return nil },
 				func(name string) error { return os.WriteFile(name, nil, 0o600) },
 			} {
-				real := filepath.Join(t.TempDir(), "store.db")
-				path := real
+				target := filepath.Join(t.TempDir(), "store.db")
+				path := target
 				if link {
 					path = filepath.Join(t.TempDir(), "link.db")
-					if err := os.Symlink(real, path); err != nil {
+					if err := os.Symlink(target, path); err != nil {
 						t.Fatal(err)
 					}
 				}
 				s := openStore(t, "sqlite:"+path)
 				ingest(t, s, entry("a-x", "before"))
-				if err := errors.Join(os.Rename(real+end, real+".away"), replace(real+end)); err != nil {
+				if err := errors.Join(os.Rename(target+end, target+".away"), replace(target+end)); err != nil {
 					t.Fatal(err)
 				}
 				for range 2 {
@@ -158,7 +158,7 @@ func TestFilesBesideReplaced(t *testing.T) {
 						t.Errorf("the reason is %v", err)
 					}
 				}
-				if err := os.Rename(real+".away", real+end); err != nil {
+				if err := os.Rename(target+".away", target+end); err != nil {
 					t.Fatal(err)
 				}
 				ingest(t, s, entry("a-x", "put back"))

@@ -128,8 +128,8 @@ func TestJobsOfAClient(t *testing.T) {
 		n, more, err = s.RetryAll(t.Context(), Query{Client: "a", State: job.Failed, Limit: 9})
 		checkEqual(t, "retried", []any{n, more, err}, []any{1, false, nil})
 		checkEqual(t, "waiting", list(Query{State: job.Waiting}), "4310")
-		some, err := s.Counts(t.Context(), "a")
-		checkEqual(t, "counts of a client", []any{len(some), err}, []any{2, nil})
+		countsOfA, err := s.Counts(t.Context(), "a")
+		checkEqual(t, "counts of a client", []any{len(countsOfA), err}, []any{2, nil})
 	})
 }
 
@@ -175,11 +175,11 @@ func TestBoundedLists(t *testing.T) {
 		list := func(q Query) (foundIDs string, queryCount int) {
 			t.Helper()
 			for q.Limit = 30; ; queryCount++ {
-				some, next, err := s.Jobs(t.Context(), q)
+				records, next, err := s.Jobs(t.Context(), q)
 				if err != nil || queryCount > 50 {
 					t.Fatal(queryCount, err)
 				}
-				for _, r := range some {
+				for _, r := range records {
 					foundIDs += fmt.Sprint(slices.IndexFunc(entries, func(e journal.Entry) bool { return e.ID == r.ID })) + " "
 				}
 				if q.After = next; next == "" {
@@ -210,8 +210,8 @@ func TestBoundedLists(t *testing.T) {
 func TestPayloadIsKeptUnchanged(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		long := strings.Repeat("2\x00", 3000)
-		a, b, none := entry("a-x", "1\xff"), entry("a-x", long), entry("a-x", "")
-		ingest(t, s, a, b, none)
+		a, b, emptyEntry := entry("a-x", "1\xff"), entry("a-x", long), entry("a-x", "")
+		ingest(t, s, a, b, emptyEntry)
 		for _, j := range take(t, s, testSysid, "a-x", 3, testTTL) {
 			if j.NoPayload || j.Payload == nil {
 				t.Errorf("the payload of %s is lost", j.ID)
@@ -221,7 +221,7 @@ func TestPayloadIsKeptUnchanged(t *testing.T) {
 		for _, c := range []struct {
 			id   job.ID
 			want string
-		}{{a.ID, "1\xff"}, {b.ID, long}, {none.ID, ""}} {
+		}{{a.ID, "1\xff"}, {b.ID, long}, {emptyEntry.ID, ""}} {
 			rec, got, err := s.Payload(t.Context(), c.id, math.MaxInt)
 			if err != nil || got == nil || string(got) != c.want || rec.Jobtype != "a-x" {
 				t.Errorf("%.20q, %v, %v", got, rec, err)

@@ -43,12 +43,12 @@ func outcomeOf(code string) string {
 // keepRun stores a run that has ended. A job that succeeds in its first run has no such row,
 // because its own row has the same information.
 func (t *tx) keepRun(id job.ID, r PastRun) {
-	var started any
+	var startTime any
 	if !r.Started.IsZero() {
-		started = formatTime(r.Started)
+		startTime = formatTime(r.Started)
 	}
 	t.put("sq_runs", "id, n", "worker, started, took_ms, outcome, error",
-		string(id), r.N, r.Sysid, started, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
+		string(id), r.N, r.Sysid, startTime, r.Took.Milliseconds(), r.Outcome, []byte(r.Error))
 	if r.N > maxRuns {
 		t.runAtEnd("DELETE FROM sq_runs WHERE id = ? AND n <= ?", string(id), r.N-maxRuns)
 	}

@@ -42,7 +42,7 @@ func getSchedule(t *testing.T, s Store, name string) NamedSchedule {
 
 // settleDue settles schedules like a daemon that has run for a long time. It tries again if the store
 // is slow, because the store then counts as away.
-func settleDue(t *testing.T, s Store) (made []FollowJob) {
+func settleDue(t *testing.T, s Store) (followJobs []FollowJob) {
 	t.Helper()
 	for {
 		due, _, _, err := s.DueSchedules(t.Context())
@@ -51,15 +51,15 @@ func settleDue(t *testing.T, s Store) (made []FollowJob) {
 			settled, err = s.SettleSchedules(t.Context(), due, time.Time{})
 		}
 		if err == nil {
-			made = append(made, settled.Made...)
+			followJobs = append(followJobs, settled.Made...)
 		}
 		switch {
 		case errors.Is(err, ErrAway) && t.Context().Err() == nil:
 		case err != nil:
 			t.Error(err)
-			return made
+			return followJobs
 		case settled.Schedules == 0:
-			return made
+			return followJobs
 		}
 	}
 }
@@ -89,13 +89,13 @@ func TestScheduledOnce(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var wg sync.WaitGroup
-		made := make(map[job.ID]int)
+		madeCounts := make(map[job.ID]int)
 		for range daemons {
 			s := open()
 			wg.Go(func() {
 				for _, f := range settleDue(t, s) {
 					mu.Lock()
-					made[f.ID]++
+					madeCounts[f.ID]++
 					mu.Unlock()
 				}
 			})
@@ -116,12 +116,12 @@ func TestScheduledOnce(t *testing.T) {
 				sch.RecentRuns[i].MadeAt = time.Time{}
 			}
 			checkEqual(t, sch.Name, sch.RecentRuns, want)
-			if wake := sch.WakeTime(now); !wake.IsZero() || n > 0 && len(want) > 0 && made[job.ID(want[0].JobID)] != 1 {
-				t.Fatalf("%s: %v, made %d times, due at %v", sch.Name, want, made[job.ID(want[0].JobID)], wake)
+			if wake := sch.WakeTime(now); !wake.IsZero() || n > 0 && len(want) > 0 && madeCounts[job.ID(want[0].JobID)] != 1 {
+				t.Fatalf("%s: %v, made %d times, due at %v", sch.Name, want, madeCounts[job.ID(want[0].JobID)], wake)
 			}
 		}
-		if n == 0 || n != len(made) {
-			t.Fatalf("%d due times, %d jobs", n, len(made))
+		if n == 0 || n != len(madeCounts) {
+			t.Fatalf("%d due times, %d jobs", n, len(madeCounts))
 		}
 		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: int64(n), Waiting: int64(n)})
 		taken := take(t, s, testSysid, "a-x", 1, testTTL)
@@ -166,7 +166,7 @@ func TestSchedulesWhenClockIsSetBack(t *testing.T) {
 	defer s.Close()
 	putSchedule(t, s, "x", `{"cron":"*/5 * * * *","job":{"type":"x"}}`)
 	var watch schedule.Watch
-	var made []string
+	var madeTimes []string
 	look := func(at string) {
 		t.Helper()
 		wantTime, err := time.Parse(time.DateTime, at)
@@ -181,7 +181,7 @@ func TestSchedulesWhenClockIsSetBack(t *testing.T) {
 				t.Fatal(err, err2)
 			}
 			for range settled.Made {
-				made = append(made, now.Format("15:04"))
+				madeTimes = append(madeTimes, now.Format("15:04"))
 			}
 		}
 	}
@@ -191,8 +191,8 @@ func TestSchedulesWhenClockIsSetBack(t *testing.T) {
 	} {
 		look(at)
 	}
-	slices.Sort(made)
-	checkEqual(t, "made", made, "[09:00 09:05 09:10 12:05 12:10 12:15]")
+	slices.Sort(madeTimes)
+	checkEqual(t, "made", madeTimes, "[09:00 09:05 09:10 12:05 12:10 12:15]")
 }
 
 // TestScheduleKept: only the source of a schedule, HTTP or the file, can change it, and a changed

@@ -30,7 +30,7 @@ func TestSeveralDaemons(t *testing.T) {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(seed, uint64(d)))
 				owner := fmt.Sprintf("%ddaemo", d)
-				mine := job.NewIDSource(owner, time.Now)
+				ids := job.NewIDSource(owner, time.Now)
 				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 				defer cancel()
 				// repeatWhileAway repeats an action that failed because of other daemons.
@@ -48,7 +48,7 @@ func TestSeveralDaemons(t *testing.T) {
 				}
 				var entries []journal.Entry
 				for i := range jobs {
-					entries = append(entries, journal.Entry{ID: mine.Next(1), Jobtype: fmt.Sprintf("a-%d", i%3), Payload: []byte("p"), Accepted: time.Now(), End: int64(i + 1)})
+					entries = append(entries, journal.Entry{ID: ids.Next(1), Jobtype: fmt.Sprintf("a-%d", i%3), Payload: []byte("p"), Accepted: time.Now(), End: int64(i + 1)})
 				}
 				for at := 0; at < jobs; at += 30 {
 					repeatWhileAway(func() error {

@@ -223,8 +223,8 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 var errUndo = errors.New("undo")
 
 func isStoreError(err error) bool {
-	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, ErrHeld, ErrFromFile, ErrSchedules, errUndo} {
-		if errors.Is(err, ours) {
+	for _, storeErr := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, ErrHeld, ErrFromFile, ErrSchedules, errUndo} {
+		if errors.Is(err, storeErr) {
 			return true
 		}
 	}

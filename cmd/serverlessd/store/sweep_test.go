@@ -106,8 +106,8 @@ func TestClockIsSet(t *testing.T) {
 		for range 2 {
 			checkEqual(t, "swept", sweep(t, s, w), SweepResult{})
 		}
-		lost, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
-		checkEqual(t, "renewed", []any{len(lost), err}, []any{0, nil})
+		lostRuns, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
+		checkEqual(t, "renewed", []any{len(lostRuns), err}, []any{0, nil})
 	}
 	clockShift.Add(int64(2 * testTTL))
 	w.TTL = 10 * time.Millisecond
@@ -148,8 +148,8 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 		for range 9 {
 			checkEqual(t, "swept by a daemon that starts later", sweep(t, secondStore, w).Freed, 0)
 			uptime += 10 * time.Second
-			if lost, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil || len(lost) > 0 {
-				t.Fatal(lost, err)
+			if lostRuns, err := s.Renew(t.Context(), testSysid, time.Minute, []Run{run}); err != nil || len(lostRuns) > 0 {
+				t.Fatal(lostRuns, err)
 			}
 		}
 		uptime += time.Minute
@@ -175,14 +175,14 @@ func TestClockJumps(t *testing.T) {
 		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
 	pass := func(s Store, d time.Duration) (swept SweepResult) {
 		for end := uptime + d; ; uptime += min(10*time.Minute, end-uptime) {
-			some := sweep(t, s, w)
-			swept.Freed, swept.Abandoned, swept.Expired, swept.Purged = swept.Freed+some.Freed, swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
+			result := sweep(t, s, w)
+			swept.Freed, swept.Abandoned, swept.Expired, swept.Purged = swept.Freed+result.Freed, swept.Abandoned+result.Abandoned, swept.Expired+result.Expired, swept.Purged+result.Purged
 			if uptime == end {
 				return swept
 			}
 		}
 	}
-	none := fmt.Sprint(SweepResult{})
+	noChanges := fmt.Sprint(SweepResult{})
 	for _, jobtype := range []string{"a-done", "a-run", "a-unrun", "a-none", "a-again", "a-again", "a-again", "a-again", "a-again", "a-again"} {
 		e := entry(jobtype, "1")
 		e.Accepted = time.Time{}
@@ -207,8 +207,8 @@ func TestClockJumps(t *testing.T) {
 	}
 	for _, jump := range []time.Duration{46 * day, -46 * day, 400 * day, -400 * day} {
 		set += jump
-		checkEqual(t, "by a daemon that sees the jump", sweep(t, s, w), none)
-		checkEqual(t, "by a daemon that starts after the jump", sweep(t, open(), w), none)
+		checkEqual(t, "by a daemon that sees the jump", sweep(t, s, w), noChanges)
+		checkEqual(t, "by a daemon that starts after the jump", sweep(t, open(), w), noChanges)
 		if jump > 0 {
 			checkEqual(t, "age", []time.Duration{takenAge(s), takenAge(open())}, []time.Duration{0, 0})
 		}
@@ -216,7 +216,7 @@ func TestClockJumps(t *testing.T) {
 			t.Fatal(err)
 		}
 		uptime += 30 * time.Second
-		checkEqual(t, "soon after", sweep(t, s, w), none)
+		checkEqual(t, "soon after", sweep(t, s, w), noChanges)
 	}
 	checkEqual(t, "expired locks of a daemon that no longer renews them, and four locks from a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
 	// The clock runs evenly; daemons start again within an hour, and the time passes in steps.
@@ -389,8 +389,8 @@ func TestClockBehind(t *testing.T) {
 			var swept SweepResult
 			pass := func(d time.Duration) {
 				for end := uptime + d; ; uptime += min(10*time.Minute, end-uptime) {
-					some := sweep(t, s, w)
-					swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
+					result := sweep(t, s, w)
+					swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+result.Abandoned, swept.Expired+result.Expired, swept.Purged+result.Purged
 					if uptime == end {
 						return
 					}
@@ -458,7 +458,7 @@ func TestClockBehindAtEachStart(t *testing.T) {
 // TestWrongCountsAreReported: counts that do not match the jobs are reported, whatever the cause,
 // until they match again.
 func TestWrongCountsAreReported(t *testing.T) {
-	try := func(t *testing.T, s Store, db *sql.DB) {
+	checkReport := func(t *testing.T, s Store, db *sql.DB) {
 		defer db.Close()
 		change := func(text string) {
 			t.Helper()
@@ -510,7 +510,7 @@ func TestWrongCountsAreReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		try(t, openStore(t, "sqlite:"+path), db)
+		checkReport(t, openStore(t, "sqlite:"+path), db)
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		server := mariadbtest.Shared(t)
@@ -519,7 +519,7 @@ func TestWrongCountsAreReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		try(t, openStore(t, fmt.Sprintf("mysql://root@/%s?socket=%s", name, url.QueryEscape(server.Socket()))), db)
+		checkReport(t, openStore(t, fmt.Sprintf("mysql://root@/%s?socket=%s", name, url.QueryEscape(server.Socket()))), db)
 	})
 }
 
@@ -548,8 +548,8 @@ func TestClockCorrectedByRestart(t *testing.T) {
 	var swept SweepResult
 	pass := func(d time.Duration) {
 		for end := uptime + d; uptime < end; uptime += 10 * time.Minute {
-			some := sweep(t, s, w)
-			swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+some.Abandoned, swept.Expired+some.Expired, swept.Purged+some.Purged
+			result := sweep(t, s, w)
+			swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+result.Abandoned, swept.Expired+result.Expired, swept.Purged+result.Purged
 		}
 	}
 	pass(2 * time.Hour)

@@ -65,8 +65,8 @@ func TestRenewLocksAgain(t *testing.T) {
 		ingest(t, s, entry("a-x", "1"))
 		run := take(t, s, testSysid, "a-x", 1, expiredTTL)[0].Run
 		sweep(t, s, laxSweep)
-		lost, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
-		checkEqual(t, "lost", []any{lost, err}, []any{[]Run{}, nil})
+		lostRuns, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
+		checkEqual(t, "lost", []any{lostRuns, err}, []any{[]Run{}, nil})
 		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Running: 1})
 		checkEqual(t, "nothing to take", len(take(t, s, otherSysid, "a-x", 1, testTTL)), 0)
 	})
@@ -83,8 +83,8 @@ func TestRenewLeavesEndedRuns(t *testing.T) {
 		ingest(t, s, e)
 		run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
 		end(t, s, testSysid, RunEnd{Run: run, Action: EndRetry, Code: job.CodeRetry, Delay: time.Minute})
-		lost, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
-		checkEqual(t, "lost", []any{lost, err}, []any{[]Run{run}, nil})
+		lostRuns, err := s.Renew(t.Context(), testSysid, testTTL, []Run{run})
+		checkEqual(t, "lost", []any{lostRuns, err}, []any{[]Run{run}, nil})
 		r := get(t, s, e.ID)
 		checkEqual(t, "record", []any{r.State, r.Lock, r.Code}, []any{job.Deferred, "", job.CodeRetry})
 		checkEqual(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Deferred: 1})

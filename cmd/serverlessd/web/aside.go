@@ -37,18 +37,18 @@ func (s *Web) listAside(r *request) error {
 }
 
 func viewAside(a *journal.AsideFile) asideView {
-	shown := asideView{File: a.File, Jobs: len(a.Jobs), Bytes: a.Bytes, Reason: "damaged"}
+	view := asideView{File: a.File, Jobs: len(a.Jobs), Bytes: a.Bytes, Reason: "damaged"}
 	if len(a.Jobs) > 0 {
-		shown.Reason = "refused"
+		view.Reason = "refused"
 	}
 	for _, e := range a.Jobs[:min(len(a.Jobs), maxAsideIDs)] {
-		shown.IDs = append(shown.IDs, string(e.ID))
+		view.IDs = append(view.IDs, string(e.ID))
 	}
 	if !a.Accepted.IsZero() {
 		at := a.Accepted.UTC().Format(time.RFC3339Nano)
-		shown.Accepted = &at
+		view.Accepted = &at
 	}
-	return shown
+	return view
 }
 
 // putBack gives jobs that no store has accepted to a store again: those of one file, or those of

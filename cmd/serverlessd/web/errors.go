@@ -36,16 +36,16 @@ func missing(field, format string, args ...any) *door.Refusal {
 func errorOf(err error) *door.Refusal {
 	var refusal *door.Refusal
 	var check *runner.CheckError
-	var wrong *schedule.FieldError
+	var fieldErr *schedule.FieldError
 	switch {
 	case errors.As(err, &refusal):
 		return refusal
 	case errors.As(err, &check):
 		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)
-	case errors.As(err, &wrong) && wrong.Missing:
-		return missing(wrong.Field, "%s", wrong.Reason)
-	case errors.As(err, &wrong):
-		return invalid(wrong.Field, "%s", wrong.Reason)
+	case errors.As(err, &fieldErr) && fieldErr.Missing:
+		return missing(fieldErr.Field, "%s", fieldErr.Reason)
+	case errors.As(err, &fieldErr):
+		return invalid(fieldErr.Field, "%s", fieldErr.Reason)
 	case errors.As(err, new(*journal.AsideError)):
 		return fail(http.StatusConflict, "set_aside", "id", "%v", err)
 	case errors.As(err, new(*store.RefusedError)):

@@ -198,9 +198,9 @@ func (s *Web) getHandler(r *request) error {
 	if err != nil {
 		return err
 	}
-	shown := handlerView{h.ID, r.name, formatTime(h.Time), h.Source}
-	shown.Method = cmp.Or(shown.Method, http.MethodPost)
-	return answer(r.w, http.StatusOK, shown)
+	view := handlerView{h.ID, r.name, formatTime(h.Time), h.Source}
+	view.Method = cmp.Or(view.Method, http.MethodPost)
+	return answer(r.w, http.StatusOK, view)
 }
 
 // versionView is a version of a handler without its source, as it is shown in an answer.

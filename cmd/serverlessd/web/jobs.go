@@ -106,8 +106,8 @@ func timeOrNull(t time.Time) *string {
 
 // orNull returns a pointer to a value, or nil, which is null in JSON, for the zero value.
 func orNull[T comparable](v T) *T {
-	var none T
-	if v == none {
+	var zero T
+	if v == zero {
 		return nil
 	}
 	return &v
@@ -156,9 +156,9 @@ func (s *Web) getJob(r *request) error {
 	if err != nil {
 		return err
 	}
-	shown := viewJob(rec)
-	shown.Bytes, shown.DataBytes = &rec.Bytes, &rec.DataBytes
-	return answer(r.w, http.StatusOK, shown)
+	view := viewJob(rec)
+	view.Bytes, view.DataBytes = &rec.Bytes, &rec.DataBytes
+	return answer(r.w, http.StatusOK, view)
 }
 
 func (s *Web) deleteJob(r *request) error { return s.change(r, s.queue.Delete) }
@@ -338,11 +338,11 @@ func (s *Web) answerJobs(r *request, recs []store.Record, next job.ID) error {
 		After *job.ID   `json:"after"`
 	}{make([]jobView, 0, len(recs)), orNull(next)}
 	for i := range recs {
-		shown := viewJob(&recs[i])
+		view := viewJob(&recs[i])
 		if r.client == "" {
-			shown.Type = recs[i].Jobtype
+			view.Type = recs[i].Jobtype
 		}
-		out.Jobs = append(out.Jobs, shown)
+		out.Jobs = append(out.Jobs, view)
 	}
 	return answer(r.w, http.StatusOK, out)
 }

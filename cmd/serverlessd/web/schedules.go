@@ -137,11 +137,11 @@ func (s *Web) schedules(r *request) error {
 		if n.Schedule == nil { // the log names the schedule
 			continue
 		}
-		shown := scheduleView{View: n.View(n.Name, now)}
+		view := scheduleView{View: n.View(n.Name, now)}
 		if r.client == "" {
-			shown.Client = n.Client
+			view.Client = n.Client
 		}
-		out.Items = append(out.Items, shown)
+		out.Items = append(out.Items, view)
 	}
 	if len(list) == limit {
 		last := list[limit-1].Name

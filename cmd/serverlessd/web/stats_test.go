@@ -89,8 +89,8 @@ func TestClientsGetSameSnapshot(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &v); err != nil {
 			t.Fatal(err, text)
 		}
-		for _, one := range v.Types {
-			names += one.Type + " "
+		for _, typ := range v.Types {
+			names += typ.Type + " "
 		}
 		return names, v
 	}

@@ -106,12 +106,12 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, reply *addRep
 	reply.Count, reply.status = 0, http.StatusOK
 	reply.IDs = make(idListJSON, 0, len(shared)*idSize+1)
 	results := make([]*string, len(shared))
-	for i, one := range shared {
-		reply.IDs.add(one.ID)
-		if one.Made() {
+	for i, result := range shared {
+		reply.IDs.add(result.ID)
+		if result.Made() {
 			reply.Count++
 		}
-		if results[i] = &shared[i].Outcome; one.Outcome == "" {
+		if results[i] = &shared[i].Outcome; result.Outcome == "" {
 			results[i], reply.status = nil, http.StatusCreated
 		}
 	}

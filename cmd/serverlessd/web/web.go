@@ -143,13 +143,13 @@ func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	req := &request{Request: r, w: w}
-	var need door.Requirements
+	var requirements door.Requirements
 	a := route(req)
 	if a != nil {
-		need = door.Requirements{Methods: strings.Split(a.methods, ","), Scope: a.scope, Public: a.public, Mutates: a.mutates}
+		requirements = door.Requirements{Methods: strings.Split(a.methods, ","), Scope: a.scope, Public: a.public, Mutates: a.mutates}
 	}
 	var err error
-	if req.grant, err = s.door.Admit(w, r, need); err != nil {
+	if req.grant, err = s.door.Admit(w, r, requirements); err != nil {
 		return err
 	}
 	if a.public {

@@ -134,7 +134,7 @@ func (s *Memory) lock() (func(), error) {
 }
 
 // Accept implements store.Store.
-func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit int) (page store.Page, err error) {
+func (s *Memory) Accept(_ context.Context, requests []store.AcceptRequest, limit int) (page store.Page, err error) {
 	unlock, err := s.lock()
 	if err != nil {
 		return page, err
@@ -148,7 +148,7 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 	}
 	byID := func(a, b store.Row) int { return cmp.Compare(a.ID, b.ID) }
 	truncated := make(map[string]bool)
-	for _, want := range wants {
+	for _, want := range requests {
 		var rows []store.Row
 		for _, r := range s.table.rows {
 			if r.Status == store.Waiting && r.Target == want.Target {
@@ -156,23 +156,23 @@ func (s *Memory) Accept(_ context.Context, wants []store.AcceptRequest, limit in
 			}
 		}
 		slices.SortFunc(rows, byID)
-		most := min(want.Rows, limit)
-		truncated[want.Target] = len(rows) >= most
+		maxRows := min(want.Rows, limit)
+		truncated[want.Target] = len(rows) >= maxRows
 		rows = rows[:min(limit, len(rows))]
 		slices.SortStableFunc(rows, func(a, b store.Row) int { return cmp.Compare(b.Priority, a.Priority) })
-		page.Rows = append(page.Rows, rows[:min(most, len(rows))]...)
+		page.Rows = append(page.Rows, rows[:min(maxRows, len(rows))]...)
 	}
 	slices.SortFunc(page.Rows, byID)
 	for _, row := range page.Rows[min(limit, len(page.Rows)):] {
 		truncated[row.Target] = true
 	}
 	page.Rows = page.Rows[:min(limit, len(page.Rows))]
-	for _, want := range wants {
+	for _, want := range requests {
 		if truncated[want.Target] {
 			page.MoreTargets = append(page.MoreTargets, want.Target)
 		}
 	}
-	for _, want := range wants {
+	for _, want := range requests {
 		for i := range page.Rows {
 			row := &page.Rows[i]
 			if _, claimed := s.table.claims[row.ID]; row.Target == want.Target && want.MaxBegin > 0 {

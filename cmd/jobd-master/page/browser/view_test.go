@@ -22,7 +22,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 	pdf := fmt.Sprintf("#/row/pdf/%d", ids["running"])
 	for i, v := range []struct {
 		route string
-		sees  []string
+		texts []string
 	}{
 		{"#/", []string{"One thing is wrong", "2 rows are waiting, and no worker serves it", "is paused, and 60 rows are waiting", "rows are waiting to be run by hand", "Does it keep up?", "Busiest targets"}},
 		{"#/targets", []string{"report", "paused", "nobody", "no worker", "5 targets"}},
@@ -43,7 +43,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 		{"#/nosuch", []string{"There is no such view"}},
 	} {
 		b.GoTo(v.route)
-		b.WaitForText(v.sees...)
+		b.WaitForText(v.texts...)
 		widths := []int64{320, 1280}
 		if i < 4 {
 			widths = []int64{320, 390, 1280}
@@ -218,9 +218,9 @@ func TestHostileTextsAreShownAsText(t *testing.T) {
 		b.WaitForText("onerror", "Exit code")
 		harmless(target)
 	}
-	for route, sees := range map[string]string{"#/": "run by hand", "#/workers": "<script>"} {
+	for route, texts := range map[string]string{"#/": "run by hand", "#/workers": "<script>"} {
 		b.GoTo(route)
-		b.WaitForText(sees)
+		b.WaitForText(texts)
 		harmless(route)
 	}
 	b.CheckAccessible("hostile")

@@ -270,14 +270,14 @@ func shrinkPicture(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := map[color.Color]int{}
+	pixelCounts := map[color.Color]int{}
 	size := from.Bounds()
 	for y := range size.Max.Y {
 		for x := range size.Max.X {
-			many[from.At(x, y)]++
+			pixelCounts[from.At(x, y)]++
 		}
 	}
-	colours := slices.SortedFunc(maps.Keys(many), func(a, b color.Color) int { return cmp.Compare(many[b], many[a]) })
+	colours := slices.SortedFunc(maps.Keys(pixelCounts), func(a, b color.Color) int { return cmp.Compare(pixelCounts[b], pixelCounts[a]) })
 	to := image.NewPaletted(size, colours[:min(256, len(colours))])
 	at := map[color.Color]uint8{}
 	for y := range size.Max.Y {

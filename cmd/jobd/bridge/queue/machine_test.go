@@ -484,10 +484,10 @@ func TestStopReleasesRows(t *testing.T) {
 	rows := []Row{{ID: 1, Target: "a"}, {ID: 2, Target: "a"}, {ID: 3, Target: "a"}}
 	m.Accept(rows)
 	m.NextEffects()
-	started := Row{ID: 2, Target: "a", StartedAt: 5}
-	m.Accept([]Row{rows[0], started})
+	startedRow := Row{ID: 2, Target: "a", StartedAt: 5}
+	m.Accept([]Row{rows[0], startedRow})
 	m.Stop()
-	if got, want := m.NextEffects(), (Effects{Release: []int64{1}, Undo: []Row{started}}); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got, want := m.NextEffects(), (Effects{Release: []int64{1}, Undo: []Row{startedRow}}); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for _, row := range rows {
@@ -511,7 +511,7 @@ func TestHeldSlotDelaysRow(t *testing.T) {
 	if !m.HoldSlot(Row{ID: 1, Target: "a"}) || m.HoldSlot(Row{ID: 1, Target: "a"}) {
 		t.Error("HoldSlot did not succeed exactly once")
 	}
-	started := func(want ...int64) {
+	expectStarts := func(want ...int64) {
 		t.Helper()
 		var got []int64
 		for _, r := range m.NextEffects().Start {
@@ -522,11 +522,11 @@ func TestHeldSlotDelaysRow(t *testing.T) {
 		}
 	}
 	m.Accept([]Row{{ID: 2, Target: "a"}, {ID: 1, Target: "a"}, {ID: 3, Target: "a"}})
-	started(2)
+	expectStarts(2)
 	m.Done(1)
-	started(3)
+	expectStarts(3)
 	m.Done(2)
-	started(1)
+	expectStarts(1)
 }
 
 // TestManyTargetsTakeTurns: a fetch has a limited number of targets, and no target is left out because others are
@@ -540,11 +540,11 @@ func TestManyTargetsTakeTurns(t *testing.T) {
 	fetched := make(map[string]int)
 	for range 6 {
 		m.Poll(nil)
-		wants := m.NextEffects().Fetch
-		if len(wants) != maxFetchTargets {
-			t.Fatalf("%d targets in a fetch", len(wants))
+		requests := m.NextEffects().Fetch
+		if len(requests) != maxFetchTargets {
+			t.Fatalf("%d targets in a fetch", len(requests))
 		}
-		for _, want := range wants {
+		for _, want := range requests {
 			fetched[want.Target]++
 		}
 		m.Fetched(nil, nil)

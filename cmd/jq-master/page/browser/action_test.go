@@ -69,10 +69,10 @@ func TestDuplicateEnqueuesSameJob(t *testing.T) {
 	b.WaitUntil(`location.hash !== $0`, "#/job/"+ids["done"])
 	b.WaitForText("queued", "will be kept")
 	id := strings.TrimPrefix(pagetest.Eval[string](b, `return location.hash`), "#/job/")
-	old, made := w.ask("GET", "/v1/jobs/"+ids["done"], nil), w.ask("GET", "/v1/jobs/"+id, nil)
+	old, copiedJob := w.ask("GET", "/v1/jobs/"+ids["done"], nil), w.ask("GET", "/v1/jobs/"+id, nil)
 	for _, k := range []string{"name", "argument", "priority", "max_retry", "timeout", "keep_result"} {
-		if fmt.Sprint(old[k]) != fmt.Sprint(made[k]) {
-			t.Errorf("%s is %v, was %v", k, made[k], old[k])
+		if fmt.Sprint(old[k]) != fmt.Sprint(copiedJob[k]) {
+			t.Errorf("%s is %v, was %v", k, copiedJob[k], old[k])
 		}
 	}
 	b.CheckPolicy()

@@ -22,7 +22,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 	widths := []int64{320, 390, 1280}
 	for _, v := range []struct {
 		route string
-		sees  []string
+		texts []string
 	}{
 		{"#/", []string{"One thing is wrong", "no worker serves the name", "per-user", "holds back 1 of its ", "Does it keep up?", "It adds up: no job is lost", "report"}},
 		{"#/jobs", []string{"gateway is busy", "thumbnail", "queued"}},
@@ -43,7 +43,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 		{"#/nosuch", []string{"There is no such view"}},
 	} {
 		b.GoTo(v.route)
-		b.WaitForText(v.sees...)
+		b.WaitForText(v.texts...)
 		for name, id := range ids {
 			v.route = strings.ReplaceAll(v.route, id, name)
 		}

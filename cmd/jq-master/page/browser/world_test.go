@@ -169,7 +169,7 @@ func startBusy(t *testing.T) (w *world, ids map[string]string) {
 	t.Helper()
 	w = start(t)
 	ids = map[string]string{}
-	mailer, slow := w.worker("mailer on host-7", 4, "mail", "sms*"), w.worker("slow", 2, "thumbnail")
+	mailer, slowWorker := w.worker("mailer on host-7", 4, "mail", "sms*"), w.worker("slow", 2, "thumbnail")
 	for i := range 3 {
 		w.job(fmt.Sprintf(`{"name":"mail","argument":{"to":"user%d@example.org"}}`, i))
 	}
@@ -183,7 +183,7 @@ func startBusy(t *testing.T) (w *world, ids map[string]string) {
 	ids["retrying"] = w.job(`{"name":"sms","argument":{"to":"+49 30 1234"}}`)
 	w.reportDone(mailer, w.take(mailer, 1)[0], `{"type":"failure","reason":"other","should_retry":true,"message":"gateway is busy"}`)
 	ids["running"] = w.job(`{"name":"thumbnail","argument":{"picture":1},"timeout":3600}`)
-	w.take(slow, 1)
+	w.take(slowWorker, 1)
 	w.ask("PUT", "/v1/constraints/per-user", `{"match":{"field":"/argument/user","op":"exists","value":true},"concurrency":0,"per":"/argument/user"}`)
 	w.ask("PUT", "/v1/constraints/reports", `{"match":{"field":"/name","op":"glob","value":"report*"},"rate":5,"concurrency":3}`)
 	for i := range 8 {

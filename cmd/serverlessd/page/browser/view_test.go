@@ -43,7 +43,7 @@ func checkViews(t *testing.T, w *world, ids map[string]string) {
 	b.Ignore("404 (Not Found)") // views of things that do not exist
 	for _, v := range []struct {
 		route string
-		sees  []string
+		texts []string
 	}{
 		{"#/", []string{"One thing is wrong", "acme-report", "the type has no handler", "2 jobs were set aside", "Does it keep up?", "Where all jobs are", "umbrella-mail"}},
 		{"#/jobs", []string{"no such mailbox", "acme-greet", "umbrella-mail", "deferred"}},
@@ -65,7 +65,7 @@ func checkViews(t *testing.T, w *world, ids map[string]string) {
 		{"#/nosuch", []string{"There is no such view"}},
 	} {
 		b.GoTo(v.route)
-		b.WaitForText(v.sees...)
+		b.WaitForText(v.texts...)
 		for name, id := range ids {
 			v.route = strings.ReplaceAll(v.route, id, name)
 		}
