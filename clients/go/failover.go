@@ -78,7 +78,7 @@ func (s *Submitter) tryAll(exceptAddr string) (*session, error) {
 	s.mu.wakeAll()
 	s.mu.Unlock()
 	if refused {
-		s.endKept(all)
+		s.endKept(errs)
 	}
 	return nil, errs
 }

@@ -59,9 +59,8 @@ type Job struct {
 	// With Keep, the job outlives the connection, and its outcome is kept for this long, at
 	// most a day. When the connection is lost, the submitter reconnects to the same broker and
 	// resumes the job. The job still ends with a *LostError if the broker no longer knows it (it was
-	// restarted, or sent the outcome into the lost connection), or if only another address can
-	// be reached, or the token is refused. If another connection attaches to the job, it ends with
-	// a *JobError of ErrTakenOver.
+	// restarted, or sent the outcome into the lost connection), or if only another address can be
+	// reached, or the token is refused, and with a *JobError of ErrTakenOver if another one attaches.
 	Keep time.Duration
 	// With Keep, AtLeastOnce submits the job again if the broker no longer knows it, although
 	// it may have run.
