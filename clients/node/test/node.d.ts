@@ -34,6 +34,7 @@ interface Timer {
   refresh(): void;
 }
 declare function setTimeout(callback: () => void, ms: number): Timer;
+declare function setImmediate(callback: () => void): void;
 declare function clearTimeout(timer?: Timer): void;
 declare var console: { error(...what: unknown[]): void; log(...what: unknown[]): void };
 declare var performance: { now(): number };
@@ -63,6 +64,7 @@ declare module "node:path" {
 declare module "node:net" {
   export interface Socket {
     readonly writableLength: number;
+    readonly bytesRead: number;
     on(event: "close" | "end" | "drain", listener: () => void): void;
     on(event: "error", listener: (error: Error) => void): void;
     on(event: "data", listener: (chunk: Buffer) => void): void;
