@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"maps"
 	"time"
 )
 
@@ -16,6 +17,9 @@ const (
 type auditState struct {
 	lastType                   string
 	miscounted, lastMiscounted int64 // differences between counts and jobs: in this round through all types, and in the last one
+	// miscountedTypes are the types whose counts were wrong when they were last compared, for example
+	// because a backup was restored table by table. Their jobs must run all the same.
+	miscountedTypes map[string]bool
 }
 
 // audit compares the counts of the next few types with the jobs in the store. It does this in one
@@ -25,9 +29,9 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 	before := s.audited
 	s.mu.Unlock()
 	var round auditState
-	types := 0
+	var compared []string
 	err := s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-		swept.Miscounted, swept.Imbalance, round, types = nil, 0, before, 0
+		swept.Miscounted, swept.Imbalance, round, compared = nil, 0, before, nil
 		const countJobsOfType = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
 		return eachRow(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+countJobsOfType+"= '') END,"+
 			" c.running - "+countJobsOfType+"> '' AND j.`lock` < ?) - "+countJobsOfType+"> ?)"+
@@ -36,7 +40,8 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 				var jobtype string
 				var open, running int64
 				err := r.Scan(&jobtype, &open, &running)
-				if types++; open != 0 || running != 0 {
+				compared = append(compared, jobtype)
+				if open != 0 || running != 0 {
 					swept.Miscounted = append(swept.Miscounted, jobtype)
 				}
 				swept.Imbalance += max(open, -open) + max(running, -running)
@@ -48,10 +53,20 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 		swept.Miscounted, swept.Imbalance = nil, 0
 		return err
 	}
-	if round.miscounted += swept.Imbalance; types < auditTypes {
+	if round.miscounted += swept.Imbalance; len(compared) < auditTypes {
 		round = auditState{lastMiscounted: round.miscounted}
 	}
 	swept.Imbalance = max(round.miscounted, round.lastMiscounted)
+	round.miscountedTypes = maps.Clone(before.miscountedTypes)
+	for _, jobtype := range compared {
+		delete(round.miscountedTypes, jobtype)
+	}
+	for _, jobtype := range swept.Miscounted {
+		if round.miscountedTypes == nil {
+			round.miscountedTypes = make(map[string]bool)
+		}
+		round.miscountedTypes[jobtype] = true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.audited = round

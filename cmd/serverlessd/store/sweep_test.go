@@ -455,6 +455,27 @@ func TestClockBehindAtEachStart(t *testing.T) {
 	}
 }
 
+// TestMiscountedJobsRun: jobs are found even if their count says that there are none, as after a backup
+// that was restored while daemons wrote.
+func TestMiscountedJobsRun(t *testing.T) {
+	eachStore(t, func(t *testing.T, s Store) {
+		ingest(t, s, entry("a-x", "1"), entry("a-y", "1"))
+		for _, change := range []string{"open - 3", "open + 3"} {
+			if err := Exec(t.Context(), s, "UPDATE sq_counts SET open = "+change+" WHERE type = 'a-x'"); err != nil {
+				t.Fatal(err)
+			}
+			sweep(t, s, laxSweep)
+			due, _, err := s.Waiting(t.Context())
+			var types []string
+			for _, d := range due {
+				types = append(types, d.Jobtype)
+			}
+			slices.Sort(types)
+			checkEqual(t, "due types after "+change, []any{types, err}, []any{[]string{"a-x", "a-y"}, nil})
+		}
+	})
+}
+
 // TestWrongCountsAreReported: counts that do not match the jobs are reported, whatever the cause,
 // until they match again.
 func TestWrongCountsAreReported(t *testing.T) {

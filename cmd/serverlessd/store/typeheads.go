@@ -57,6 +57,9 @@ func (s *SQL) eachOpenType(ctx context.Context, q querier, visit func(jobtype st
 	var known []typeHead
 	now := time.Now()
 	s.mu.Lock()
+	for jobtype := range s.audited.miscountedTypes {
+		open[jobtype] = max(open[jobtype], 1) // it may have open jobs
+	}
 	for jobtype := range s.heads.changed {
 		if open[jobtype] == 0 && s.heads.changed[jobtype] <= changes {
 			delete(s.heads.changed, jobtype)
