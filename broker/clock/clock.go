@@ -1,4 +1,5 @@
-// Package clock has a clock that stands still while the process does not run.
+// Package clock has a clock that stands still while the process does not run, and judges the silence
+// of peers by it.
 package clock
 
 import (

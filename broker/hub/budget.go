@@ -42,6 +42,19 @@ func (h *Hub) renewCredit(c *Conn) {
 	})
 }
 
+// SetDoubtful says whether a peer is doubtful: it does not answer pings. A doubtful worker gets no jobs.
+func (h *Hub) SetDoubtful(c *Conn, is bool) {
+	if !is {
+		c.creditSpent.Store(true)
+		h.renewCredit(c)
+		return
+	}
+	h.update(func(now int64) {
+		c.creditSpent.Store(false) // otherwise the next write renews the credit
+		h.appendEffects(h.core.SetCredit(now, c.Peer, 0))
+	})
+}
+
 // shedUnread closes connections if the unread output of all peers exceeds its bound, as it may after a
 // step. It closes those with the most unread output, on the port that has more of it.
 func (h *Hub) shedUnread() {

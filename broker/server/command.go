@@ -162,8 +162,8 @@ func (c *conn) handleHello(cmd *hub.Command) {
 	if req.Client != nil {
 		c.hubConn.SetClientName(hub.Truncate(req.Client, maxClientName))
 	}
-	if c.heartbeat = time.Duration(req.HeartbeatMS) * time.Millisecond; c.heartbeat > 0 {
-		c.startHeartbeat()
+	if req.HeartbeatMS > 0 {
+		c.startHeartbeat(time.Duration(req.HeartbeatMS) * time.Millisecond)
 	}
 	cmd.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxPayloadOut(c.srv.options.MaxFrame), wire.MaxName, c.srv.options.MaxPrefetch, wire.MaxTypes)
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gloom/broker/clock"
 	"gloom/broker/guard"
 	"gloom/broker/hub"
 	"gloom/wire"
@@ -29,10 +30,9 @@ type conn struct {
 	droppedBytes int         // how many bytes have been dropped since frames are no longer read
 	isClosed     atomic.Bool // the connection is closed, so offloaded work is not needed
 
-	grant          *guard.Grant // what the peer's token allows; nil before hello, or without tokens
-	helloTimer     *time.Timer  // for hello
-	heartbeat      time.Duration
-	heardAt        int64 // when bytes last arrived; maintained only if there is a heartbeat
+	grant          *guard.Grant     // what the peer's token allows; nil before hello, or without tokens
+	helloTimer     *time.Timer      // for hello
+	heartbeat      *clock.Heartbeat // nil if the peer has not asked for it
 	heartbeatTimer *time.Timer
 }
 
@@ -121,7 +121,7 @@ func (c *conn) dropBytes(n int) {
 // resume ends a pause in reading. The heartbeat counts from now, because nothing that the peer
 // sent during the pause has been read.
 func (c *conn) resume() {
-	c.heardAt = c.srv.hub.Now()
+	c.recordHeard()
 	c.readState = readAtNextTurn
 	c.source.requestTurn()
 }
@@ -158,44 +158,36 @@ func (lp *loop) closeConn(c *conn) {
 	}
 }
 
-// startHeartbeat pings the peer at the interval that it asked for (a beat), and closes the
-// connection after two beats of silence. It measures by the hub's clock, which stands still
-// while this process does. It waits another quarter of a beat, so that bytes that have just
-// arrived are read.
-func (c *conn) startHeartbeat() {
-	const silence = 2 // beats
-	interval := int64(c.heartbeat)
-	c.heardAt = c.srv.hub.Now()
-	pingAt := c.heardAt + interval // when the next ping is due; counted from the start, so that it does not drift
-	suspected := false
-	beat := func() {
+// startHeartbeat pings the peer at the interval that it asked for, gives it no jobs while it does not
+// answer, and closes the connection after two intervals of silence. It measures by the hub's clock,
+// which stands still while this process does.
+func (c *conn) startHeartbeat(beat time.Duration) {
+	c.heartbeat = clock.StartHeartbeat(c.srv.hub.Now(), beat)
+	check := func() {
 		if c.state == stateClosed {
 			return // the timer had fired already when it was stopped
 		}
-		now := c.srv.hub.Now()
-		silenceEnd := c.heardAt + silence*interval
-		silent := c.readState == readReady && now >= silenceEnd // in other states nothing is read
-		if silent && suspected {
-			c.srv.log.Info().Str("peer", c.remote).Str("client", c.hubConn.ClientName()).Stringer("beat", c.heartbeat).Msg("closed a connection that was silent for two beats")
+		event, wait := c.heartbeat.Check(c.srv.hub.Now(), c.readState == readReady) // in other states nothing is read
+		switch event {
+		case clock.Lost:
+			c.srv.log.Info().Str("peer", c.remote).Str("client", c.hubConn.ClientName()).Stringer("beat", beat).Msg("closed a connection that was silent for two beats")
 			c.loop.closeConn(c)
 			return
-		}
-		if suspected = silent; silent {
-			c.heartbeatTimer.Reset(c.heartbeat / 4)
-			return
-		}
-		if now >= pingAt {
+		case clock.Ping:
 			c.srv.hub.Send(c.hubConn, pingFrame)
-			pingAt += interval * ((now-pingAt)/interval + 1)
+		case clock.Doubtful:
+			c.srv.hub.SetDoubtful(c.hubConn, true)
 		}
-		// The last byte may have arrived between two pings, so the limit of silence may be reached
-		// between two pings, too.
-		if silenceEnd <= now { // nothing is being read
-			silenceEnd = pingAt
-		}
-		c.heartbeatTimer.Reset(time.Duration(min(pingAt, silenceEnd) - now))
+		c.heartbeatTimer.Reset(wait)
 	}
-	c.heartbeatTimer = time.AfterFunc(c.heartbeat, func() { c.loop.poller.Do(beat) })
+	c.heartbeatTimer = time.AfterFunc(beat, func() { c.loop.poller.Do(check) })
+}
+
+// recordHeard records, if there is a heartbeat, that bytes have arrived or could not be read before.
+func (c *conn) recordHeard() {
+	if c.heartbeat != nil && c.heartbeat.Hear(c.srv.hub.Now()) {
+		c.srv.hub.SetDoubtful(c.hubConn, false)
+	}
 }
 
 var pingFrame = wire.AppendPing(nil)

@@ -157,9 +157,7 @@ func (lp *loop) read(c *conn, fd int, eof bool) {
 	if n == len(frameSpace)+len(room) || eof {
 		c.source.requestTurn() // there may be more, and no event would report it
 	}
-	if c.heartbeat > 0 {
-		c.heardAt = lp.srv.hub.Now()
-	}
+	c.recordHeard()
 	if len(frameSpace) > 0 {
 		directBytes := min(n, len(frameSpace))
 		c.input.addRead(directBytes)

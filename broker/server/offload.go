@@ -20,7 +20,7 @@ func (c *conn) offload(bytes int, work, done func()) {
 	c.readState, c.input.offloadedBytes = readAfterOffload, bytes
 	resume := func() {
 		defer c.recoverPanic()
-		c.heardAt = c.srv.hub.Now()
+		c.recordHeard()
 		c.readState, c.input.offloadedBytes = readAtNextTurn, 0
 		done()
 		c.loop.beginTurn(c, 0)

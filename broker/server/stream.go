@@ -86,8 +86,8 @@ func (s *stream) takeTurn(data []byte, err error) {
 		return
 	}
 	if c.readState != readAfterOffload {
-		if len(data) > 0 && c.heartbeat > 0 {
-			c.heardAt = c.srv.hub.Now()
+		if len(data) > 0 {
+			c.recordHeard()
 		}
 		c.loop.beginTurn(c, streamBusyConns)
 		c.handleInput(data)

@@ -287,6 +287,19 @@ func TestHeartbeat(t *testing.T) {
 		successor.respond(`1`)
 		s.wantResult(id, `1`)
 	})
+	t.Run("a worker that does not answer a ping gets no jobs until it does", func(t *testing.T) {
+		t.Parallel()
+		typ := freshName("beat")
+		w, other, s := b.worker(t), b.worker(t), b.submitter(t)
+		w.hello(`,"heartbeat_ms":2000`)
+		w.join(typ) // it will have been idle longest
+		other.join(typ)
+		wantPing(t, w.conn)
+		time.Sleep(500 * ms) // more than an eighth of a beat, and much less than two beats
+		other.wantJob(s.submitFresh(typ, `1`))
+		w.send(`{"action":"pong"}`)
+		w.wantJob(s.submitFresh(typ, `2`))
+	})
 	t.Run("a silent submitter is gone", func(t *testing.T) {
 		t.Parallel()
 		s := b.submitter(t)
