@@ -248,7 +248,8 @@ func eachItem[T any](ctx context.Context, o *operatorClient, path string, limit 
 		if next := cmp.Or(p.Next, p.Cursor); next != nil {
 			p.Place = strconv.Itoa(*next)
 		}
-		if n += len(p.Items); p.Place == "" || n >= limit {
+		n += len(p.Items)
+		if p.Place == "" || n >= limit {
 			return p.Place != "", nil
 		}
 		cursor = "&cursor=" + url.QueryEscape(p.Place)

@@ -332,7 +332,8 @@ func (q *jq) bulk(verb string) answerFunc {
 				if in["cursor"] == nil {
 					q.countStart = t.Start
 				}
-				if n += t.Affected; t.Cursor == "" {
+				n += t.Affected
+				if t.Cursor == "" {
 					return n, nil
 				}
 				in["cursor"] = t.Cursor

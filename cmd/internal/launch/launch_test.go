@@ -343,7 +343,8 @@ func TestChattyDescendantDiesOfClosedPipe(t *testing.T) {
 type limitedWriter int
 
 func (f *limitedWriter) Write(p []byte) (int, error) {
-	if *f -= limitedWriter(len(p)); *f < 0 {
+	*f -= limitedWriter(len(p))
+	if *f < 0 {
 		return 0, io.ErrShortWrite
 	}
 	return len(p), nil

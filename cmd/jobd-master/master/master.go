@@ -214,7 +214,8 @@ func (m *Master) isServed(target string) bool { return m.servedTargets[target] >
 func (m *Master) countServed(targets []string, n int) {
 	m.allTargetBytes += n * targetsSize(targets)
 	for _, t := range targets {
-		if m.servedTargets[t] += n; m.servedTargets[t] == 0 {
+		m.servedTargets[t] += n
+		if m.servedTargets[t] == 0 {
 			delete(m.servedTargets, t)
 		}
 	}

@@ -248,7 +248,8 @@ func (w *writer) recordCommit(changes int, wasLarge bool) {
 	if wasLarge {
 		w.isWritingLarge = false
 	}
-	if w.changesInTransactions -= changes; len(w.pendingChanges) > 0 {
+	w.changesInTransactions -= changes
+	if len(w.pendingChanges) > 0 {
 		w.wakeLoop()
 	}
 }

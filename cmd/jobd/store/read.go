@@ -95,7 +95,8 @@ func (s *SQL) Counts(ctx context.Context, status string, served []string) ([]ove
 		if err != nil {
 			return nil, err
 		}
-		if total += seen; count.Rows > 0 {
+		total += seen
+		if count.Rows > 0 {
 			list = append(list, count)
 		}
 	}
@@ -139,7 +140,8 @@ func (s *SQL) countRows(ctx context.Context, t *table, status, target string, li
 		if err := rows.Scan(&name, &n, &id); err != nil {
 			return count, 0, err
 		}
-		if seen += n; name == target {
+		seen += n
+		if name == target {
 			count.Rows, first = n, id
 		}
 	}

@@ -219,7 +219,8 @@ func (g *constraintSet) count(r *record, delta int) {
 		if k.valueOf == nil {
 			continue
 		}
-		if k.jobsByValue[m.value] += delta; k.jobsByValue[m.value] == 0 {
+		k.jobsByValue[m.value] += delta
+		if k.jobsByValue[m.value] == 0 {
 			delete(k.jobsByValue, m.value)
 		}
 	}

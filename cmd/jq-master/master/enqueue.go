@@ -67,7 +67,8 @@ func (m *machine) enqueue(e *enqueueRequest) {
 	old := m.replacedJob(e.jobs[0])
 	m.jobsPending += len(e.jobs)
 	m.bytes += e.bytes
-	if m.keyBytes += keys; keys > 0 {
+	m.keyBytes += keys
+	if keys > 0 {
 		m.keysPending++
 	}
 	jobs := make([]*job.Job, len(e.jobs))

@@ -393,8 +393,10 @@ func toBrokerDuration(milliseconds int64) time.Duration {
 // countJob adds a job to all counts (delta is 1), or subtracts it (-1).
 func (m *machine) countJob(r *record, delta int) {
 	m.counts[r.State] += delta
-	if r.name.counts[r.State] += delta; !r.State.Ended() {
-		if r.name.unended += delta; r.name.unended == max(delta, 0) { // the first job of this name that has not ended was added, or the last one was removed
+	r.name.counts[r.State] += delta
+	if !r.State.Ended() {
+		r.name.unended += delta
+		if r.name.unended == max(delta, 0) { // the first job of this name that has not ended was added, or the last one was removed
 			m.liveNames += delta
 		}
 	}

@@ -105,7 +105,8 @@ func (e *Engine) plan(candidates []*candidate, types []schedule.Type) (choice []
 			choice = append(choice, c)
 		}
 		e.scheduler.JobsStarted(time.Now(), c.client, c.due.Jobtype)
-		if c.due.Count -= c.size; c.due.Count <= 0 || c.handler.Lang == job.Gloom {
+		c.due.Count -= c.size
+		if c.due.Count <= 0 || c.handler.Lang == job.Gloom {
 			types, candidates = slices.Delete(types, i, i+1), slices.Delete(candidates, i, i+1)
 		}
 	}

@@ -225,7 +225,8 @@ func (e *Engine) Jobs(ctx context.Context, q store.Query) (records []store.Recor
 func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error) {
 	for _, b := range e.backends {
 		q := q
-		if q.Limit -= affected; q.Limit <= 0 {
+		q.Limit -= affected
+		if q.Limit <= 0 {
 			return affected, true, nil
 		}
 		n, rest, err := b.store.RetryAll(ctx, q)

@@ -303,7 +303,8 @@ func (j *Journal) encode(r *appendRequest, date time.Time) {
 // countRecordLines returns how many of these lines the next record has: at least one.
 func countRecordLines(lines [][]byte) (n int) {
 	for bytes := 0; n < len(lines) && n < maxLines; n++ {
-		if bytes += len(lines[n]) + 1; bytes > maxBytes && n > 0 {
+		bytes += len(lines[n]) + 1
+		if bytes > maxBytes && n > 0 {
 			break
 		}
 	}

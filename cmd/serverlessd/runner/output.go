@@ -78,7 +78,8 @@ func (o *output) Write(p []byte) (int, error) {
 			part := p[:min(o.dataLeft, len(p))]
 			o.current.data = append(o.current.data, part...)
 			p = p[len(part):]
-			if o.dataLeft -= len(part); o.dataLeft > 0 {
+			o.dataLeft -= len(part)
+			if o.dataLeft > 0 {
 				break
 			}
 			if err := o.stepEnded(); err != nil {

@@ -53,7 +53,8 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 		swept.Miscounted, swept.Imbalance = nil, 0
 		return err
 	}
-	if round.miscounted += swept.Imbalance; len(compared) < auditTypes {
+	round.miscounted += swept.Imbalance
+	if len(compared) < auditTypes {
 		round = auditState{lastMiscounted: round.miscounted}
 	}
 	swept.Imbalance = max(round.miscounted, round.lastMiscounted)

@@ -93,8 +93,9 @@ func (s *SQL) Divide(ctx context.Context, counts map[string]Counts) error {
 			if err != nil {
 				return err
 			}
-			c.Deferred = min(c.Deferred, c.Waiting)                                // some jobs may have come between the two queries
-			if c.Waiting -= c.Deferred; c.Waiting > 0 && !oldest.time().IsZero() { // all of them may have been taken meanwhile
+			c.Deferred = min(c.Deferred, c.Waiting) // some jobs may have come between the two queries
+			c.Waiting -= c.Deferred
+			if c.Waiting > 0 && !oldest.time().IsZero() { // all of them may have been taken meanwhile
 				c.Oldest = job.Milliseconds(max(0, now.Sub(oldest.time())))
 			}
 			counts[jobtype] = c

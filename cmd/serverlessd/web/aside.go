@@ -79,7 +79,8 @@ func (s *Web) putBack(r *request) error {
 	refused := make(map[string]string)
 	for _, name := range files {
 		n, err := s.queue.PutBack(r.Context(), name)
-		if jobs += n; err == nil || file == "" && errors.Is(err, journal.ErrNoAsideFile) {
+		jobs += n
+		if err == nil || file == "" && errors.Is(err, journal.ErrNoAsideFile) {
 			continue // with all=true, another request may have put the file back meanwhile
 		}
 		if file != "" || !errors.As(err, new(*store.RefusedError)) {

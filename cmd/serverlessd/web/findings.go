@@ -42,7 +42,8 @@ func (p *endHistory) find(snapshot *engine.Snapshot, handlers map[string]*job.Ha
 		if code == "retry" {
 			continue
 		}
-		if latest.total += n; code != "ok" {
+		latest.total += n
+		if code != "ok" {
 			latest.failed += n
 		}
 	}
