@@ -6,7 +6,7 @@ import (
 	"gloom/bench/poll"
 )
 
-// Totals holds what a generator has counted since its start. All numbers only grow.
+// Totals holds what a generator has counted since its start. No number ever decreases.
 type Totals struct {
 	Submitted        int64 // frames given to the kernel, or about to be
 	Acked            int64

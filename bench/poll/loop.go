@@ -45,7 +45,7 @@ type Loop struct {
 	readBuffer []byte
 	events     [maxEvents]unix.EpollEvent
 
-	// Bytes read and written, all sockets together.
+	// BytesIn and BytesOut count the bytes that were read and written, on all sockets together.
 	BytesIn, BytesOut int64
 
 	mu      sync.Mutex // guards what follows

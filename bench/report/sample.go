@@ -33,7 +33,8 @@ func formatSpread(v []float64) string {
 	return formatPercent((quantile(v, 0.75) - quantile(v, 0.25)) / 2 / mid)
 }
 
-// quantile interpolates between the two values around it.
+// quantile returns the value below which the share q, from 0 to 1, of the values lies. It interpolates
+// between the two values around that place.
 func quantile(v []float64, q float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	at := q * float64(len(v)-1)

@@ -265,10 +265,11 @@ const visitTimeout = 100 * time.Millisecond
 // that hangs.
 const maxVisits = 16
 
-// Visit serves the document with the data that the page would request first. requests has the
-// paths of these requests, by the name under which the page expects the reply (see first in
-// api.js). h, the daemon's own handler, answers them. If it refuses one to this visitor or is late,
-// or if there are too many visits, the document is served without data.
+// Visit serves the document together with the data that the page would request first. The keys of
+// requests are the names under which the page expects the replies (see first in api.js), and the
+// values are the paths. h is the daemon's own handler, which answers these requests. If h refuses
+// one of them to this visitor or is late, or if there are too many visits, the document is served
+// without data.
 func (s *Site) Visit(w http.ResponseWriter, r *http.Request, h http.Handler, requests map[string]string) {
 	first := []byte("null")
 	select {

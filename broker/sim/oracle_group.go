@@ -37,9 +37,9 @@ func (o *oracle) eachRule(j *oracleJob, fn func(at ruleGroup, r broker.Rule)) {
 
 // allowed reports whether all groups of a job let it run. If a rate has let it run only since
 // the last tick, the core may check the rate again or wait for the rate's timer. Such a job counts
-// as allowed only if the core shows that it has checked: next is the id of the job that it hands
-// out next, and it may have found that the job's worker runs a borrowed job with the same id, or
-// have expired the job.
+// as allowed only if the core shows that it has checked the rate: it hands the job out next (next is
+// the id of the job that it hands out next), it finds that the job's worker runs a borrowed job with
+// the same id, or it expires the job.
 func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
 		return !o.leftToTick[j]

@@ -41,8 +41,8 @@ func TestRequestAfterCloseEnds(t *testing.T) {
 	}
 }
 
-// TestPoolKeepsNoLargeBuffer: the pool of buffers for frames keeps no large one. Its users would keep it
-// from the garbage collector.
+// TestPoolKeepsNoLargeBuffer: the pool of buffers for frames keeps no large buffer, because the memory
+// of such a buffer would never be freed while the pool is in use.
 func TestPoolKeepsNoLargeBuffer(t *testing.T) {
 	s, err := NewSubmitter(Addrs("127.0.0.1:1"))
 	if err != nil {

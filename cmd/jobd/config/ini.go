@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// The original jobd's dialect of ini has no published grammar. General ini libraries differ from it in ways that change
-// the meaning of existing files (interpolation of %(x)s, a backslash that continues a line, ':' as
-// a separator, JSON escapes inside double quotes, comments inside keys), so this package has its
-// own parser.
+// The original jobd reads ini files in a form that has no published grammar. General ini libraries
+// would read existing files differently: they interpolate %(x)s, continue a line after a backslash,
+// take ':' as a separator, resolve JSON escapes inside double quotes or allow comments inside keys.
+// This package therefore has its own parser.
 
 // entry is one assignment. A key without '=' has the value "true".
 type entry struct {

@@ -187,7 +187,7 @@ func TestStoreOutage(t *testing.T) {
 	first := add(t, e, "a-x", "1")[0]
 	awaitState(t, e, first, job.Running)
 	s.isAway.Store(true)
-	waitUntil(t, "it is noticed", func() error {
+	waitUntil(t, "the engine notices that the store is away", func() error {
 		if e.Health() == nil {
 			return errors.New("all is well")
 		}
@@ -281,7 +281,7 @@ func TestOneStoreAway(t *testing.T) {
 		return nil
 	})
 	unreachable.isAway.Store(true)
-	waitUntil(t, "it is noticed", func() error {
+	waitUntil(t, "the engine notices that one store is away", func() error {
 		if err := e.Degraded(); err == nil || !strings.Contains(err.Error(), unreachable.Name()) {
 			return fmt.Errorf("degraded: %v", err)
 		}

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// The directories of handler processes are in a folder with a unique name and a marker file. Only
-// the content of such a folder is ever removed.
+// The directories of handler processes are in a folder with a unique name and a marker file. The
+// runner removes only folders that have both.
 const (
 	folderPrefix = "contexts-"
 	markFile     = "serverlessd-contexts.mark"
