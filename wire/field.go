@@ -66,7 +66,7 @@ func (f *fieldReader) readID(req *Request) (err *Error) {
 // readName reads an id or a type. The key must be present.
 func (f *fieldReader) readName(key Key, req *Request) ([]byte, *Error) {
 	raw, escapes := f.rawValue(key), f.envelope.escapedKeys>>key&1 != 0
-	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxName {
+	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxNameBytes {
 		return raw[1 : n+1 : n+1], nil
 	}
 	return f.parseName(raw, escapes, key.String(), req)
@@ -75,7 +75,7 @@ func (f *fieldReader) readName(key Key, req *Request) ([]byte, *Error) {
 // parseName reads a JSON value as a name. label describes the value in errors.
 func (f *fieldReader) parseName(raw []byte, escapes bool, label string, req *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
-		return nil, refusal(InvalidType, req.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxName, quoteShort(raw))
+		return nil, refusal(InvalidType, req.ID, "%s must be a string of 1 to %d bytes, not %s", label, MaxNameBytes, quoteShort(raw))
 	}
 	name := raw[1 : len(raw)-1 : len(raw)-1]
 	size := len(name)
@@ -85,8 +85,8 @@ func (f *fieldReader) parseName(raw []byte, escapes bool, label string, req *Req
 			return nil, refusal(InvalidType, req.ID, "%s must be a string without lone surrogates, not %s", label, quoteShort(raw))
 		}
 	}
-	if size > MaxName {
-		return nil, refusal(InvalidType, req.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort(raw), size)
+	if size > MaxNameBytes {
+		return nil, refusal(InvalidType, req.ID, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxNameBytes, quoteShort(raw), size)
 	}
 	return name, nil
 }

@@ -9,8 +9,8 @@ const (
 	// HeaderLen is the number of bytes before each payload: its length as an
 	// unsigned 32-bit integer, most significant byte first.
 	HeaderLen = 4
-	// MaxName is the longest id or type, in bytes of UTF-8 after its escapes are resolved.
-	MaxName = 1024
+	// MaxNameBytes is the longest id or type, in bytes of UTF-8 after its escapes are resolved.
+	MaxNameBytes = 1024
 	// MaxDepth is the deepest nesting of a message. The message itself is level 1, so a body
 	// may have MaxDepth-1 levels of arrays and objects.
 	MaxDepth = 1024

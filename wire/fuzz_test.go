@@ -74,7 +74,7 @@ func checkReadFields(t *testing.T, payload []byte, r *wire.Request) {
 	}
 	if r.ID != nil {
 		var id string
-		if err := json.Unmarshal(m["id"], &id); err != nil || id != wire.Value(r.ID) || id == "" || len(id) > wire.MaxName {
+		if err := json.Unmarshal(m["id"], &id); err != nil || id != wire.Value(r.ID) || id == "" || len(id) > wire.MaxNameBytes {
 			t.Fatalf("%q: id %q, want %q, %v", payload, wire.Value(r.ID), id, err)
 		}
 	}

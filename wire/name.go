@@ -45,13 +45,13 @@ func Canonical(dst []byte, value string) []byte {
 }
 
 // CheckName returns why the broker would refuse value as an id or a type, or nil. A name must
-// be UTF-8 of 1 to MaxName bytes. label names the key in the error.
+// be UTF-8 of 1 to MaxNameBytes bytes. label names the key in the error.
 func CheckName(label, value string) *Error {
 	switch {
 	case value == "":
 		return &Error{Code: InvalidType, Reason: label + " must not be empty"}
-	case len(value) > MaxName:
-		return refusal(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxName, quoteShort([]byte(value)), len(value))
+	case len(value) > MaxNameBytes:
+		return refusal(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", label, MaxNameBytes, quoteShort([]byte(value)), len(value))
 	case !utf8.ValidString(value):
 		return refusal(InvalidType, nil, "%s must be UTF-8, not %s", label, quoteShort([]byte(value)))
 	}

@@ -172,7 +172,7 @@ func TestProtocolLimitsMatchCode(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "\n## Limits\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, row := range []string{
-		fmt.Sprintf("| id, type, group | 1 … %d bytes", wire.MaxName),
+		fmt.Sprintf("| id, type, group | 1 … %d bytes", wire.MaxNameBytes),
 		fmt.Sprintf("| nesting | %d,", wire.MaxDepth),
 		fmt.Sprintf("| durations | %d ms", wire.MaxDurationMS),
 		fmt.Sprintf("| `backoff_ms`, `keep_ms` | %d ms", wire.MaxBackoffMS),

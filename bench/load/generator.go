@@ -200,7 +200,7 @@ func (g *Generator) Pause() error {
 func (g *Generator) WaitAcked(ctx context.Context) (at int64, err error) {
 	return g.await(ctx, "acks", func(sh *shard) bool {
 		for _, s := range sh.submitters {
-			if s.budget > 0 || s.unacked > 0 || (s.side != nil && s.side.Pending() > 0) {
+			if s.budget > 0 || s.unackedJobs > 0 || (s.side != nil && s.side.Pending() > 0) {
 				return false
 			}
 		}
@@ -216,7 +216,7 @@ func (g *Generator) WaitAnswered(ctx context.Context) (at int64, err error) {
 
 func (sh *shard) settled() bool {
 	for _, s := range sh.submitters {
-		if s.budget > 0 || s.jobs.count > 0 || s.unacked > 0 {
+		if s.budget > 0 || s.jobs.count > 0 || s.unackedJobs > 0 {
 			return false
 		}
 	}
@@ -299,9 +299,9 @@ func (sh *shard) countMissing(s *Submitter) {
 		sh.faults.Counts[Lost] += int64(s.jobs.count) - 1
 		sh.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.jobs.count)
 	}
-	if s.unacked > 0 {
-		sh.faults.Counts[Unacked] += int64(s.unacked) - 1
-		sh.faults.add(Unacked, "submitter %d: %d submits", s.Index, s.unacked)
+	if s.unackedJobs > 0 {
+		sh.faults.Counts[Unacked] += int64(s.unackedJobs) - 1
+		sh.faults.add(Unacked, "submitter %d: %d submits", s.Index, s.unackedJobs)
 	}
 }
 

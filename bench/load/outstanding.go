@@ -78,20 +78,21 @@ func (o *outstanding) ack(n Number) (Fault, bool) {
 	return 0, true
 }
 
-// close ends a job. sent is the time at which it was sent; unacked reports that no ack has come.
-func (o *outstanding) close(n Number) (sendTime int64, unacked bool, fault Fault, ok bool) {
+// close ends a job. sendTime is the time at which the job was sent. isUnacked reports that no ack for it
+// has come.
+func (o *outstanding) close(n Number) (sendTime int64, isUnacked bool, fault Fault, ok bool) {
 	s, fault, ok := o.find(n)
 	if !ok {
 		return 0, false, fault, false
 	}
-	unacked = s.state == slotSent
-	if !unacked {
+	isUnacked = s.state == slotSent
+	if !isUnacked {
 		o.ackedCount--
 	}
 	s.state = slotFree
 	o.count--
 	o.free = append(o.free, n.slot())
-	return s.sentAt, unacked, 0, true
+	return s.sentAt, isUnacked, 0, true
 }
 
 // forget drops all outstanding jobs because the submitter hangs up. No answer is valid after that.

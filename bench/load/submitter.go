@@ -17,7 +17,7 @@ type Submitter struct {
 	disconnected bool  // hung up on purpose
 	budget       int64 // jobs that it may still submit in a closed loop
 	submitted    int64 // jobs submitted
-	unacked      int   // jobs submitted and not acked
+	unackedJobs  int   // jobs submitted and not acked
 }
 
 // Types returns the names of the run's job types.
@@ -61,7 +61,7 @@ func (s *Submitter) dial() error {
 
 // fillWindow submits the jobs that the window allows.
 func (s *Submitter) fillWindow() {
-	for s.budget > 0 && s.jobs.count < s.shard.window && s.unacked < maxUnacked && s.ready {
+	for s.budget > 0 && s.jobs.count < s.shard.window && s.unackedJobs < maxUnacked && s.ready {
 		if !s.submit(s.shard.now) {
 			return
 		}
@@ -85,7 +85,7 @@ func (s *Submitter) submit(intended int64) bool {
 	}
 	s.submitted++
 	if s.traits.Acks != NoAcks {
-		s.unacked++
+		s.unackedJobs++
 	}
 	s.shard.totals.Submitted++
 	s.side.Submit(typ, priority, n)
@@ -115,7 +115,7 @@ func (s *Submitter) Acked(id []byte) {
 
 // AckedNext records an ack that names no job.
 func (s *Submitter) AckedNext() {
-	if s.unacked == 0 {
+	if s.unackedJobs == 0 {
 		s.fault(Unknown, "more acks than submits")
 		return
 	}
@@ -123,7 +123,7 @@ func (s *Submitter) AckedNext() {
 }
 
 func (s *Submitter) countAck() {
-	s.unacked--
+	s.unackedJobs--
 	s.shard.totals.Acked++
 	if s.budget > 0 {
 		s.fillWindow()
@@ -168,7 +168,7 @@ func (s *Submitter) closeJob(n Number) (sendTime int64, ok bool) {
 		return 0, false
 	}
 	if unacked && s.traits.Acks == NamedAcks {
-		s.unacked--
+		s.unackedJobs--
 		s.fault(Unacked, "%s was answered first", n.Append(nil))
 	}
 	return sendTime, true
@@ -216,7 +216,7 @@ func (s *Submitter) hangup(abort bool) {
 	s.ready = false
 	s.shard.totals.Forgotten += int64(s.jobs.count)
 	s.jobs.forget()
-	s.unacked = 0
+	s.unackedJobs = 0
 	s.side.Hangup(abort)
 }
 

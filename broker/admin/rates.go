@@ -106,17 +106,17 @@ func (s *steps) currentStep(rates *rates) step {
 func quantiles(now, before *broker.Durations) (p50, p95 float32) {
 	n := now.Count() - before.Count()
 	at := func(part float64) float32 {
-		rank, below := part*float64(n), 0.0
+		rank, countBelow := part*float64(n), 0.0
 		for i := range now.Buckets {
 			inBucket := float64(now.Buckets[i] - before.Buckets[i])
-			if inBucket > 0 && below+inBucket >= rank {
+			if inBucket > 0 && countBelow+inBucket >= rank {
 				lower, upper := 0.0, math.Exp2(float64(i))
 				if i > 0 {
 					lower = upper / 2
 				}
-				return float32((lower + (upper-lower)*(rank-below)/inBucket) / 1000)
+				return float32((lower + (upper-lower)*(rank-countBelow)/inBucket) / 1000)
 			}
-			below += inBucket
+			countBelow += inBucket
 		}
 		return float32(math.NaN())
 	}

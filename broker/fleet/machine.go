@@ -44,8 +44,8 @@ const (
 	maxPlaces = 4096
 )
 
-// MaxName bounds the name of a broker, in bytes.
-const MaxName = 128
+// MaxNameBytes bounds the name of a broker, in bytes.
+const MaxNameBytes = 128
 
 // Config describes a machine.
 type Config struct {
@@ -256,11 +256,11 @@ func (m *Machine) yieldName() {
 // Receive handles a message.
 func (m *Machine) Receive(now int64, data []byte) {
 	m.now = max(m.now, now)
-	r := &reader{rest: data}
+	r := &reader{unread: data}
 	theirVersion, kind := r.readUint(), r.readUint()
 	name, epoch := r.readString(), r.readUint()
 	switch {
-	case r.err != nil || len(name) > MaxName:
+	case r.err != nil || len(name) > MaxNameBytes:
 		m.stats.UnreadableMessages++
 		return
 	case theirVersion != version:

@@ -69,15 +69,15 @@ var errItemKind = errors.New("an item has an unknown kind")
 
 // reader reads a message. After the first error it reads zeros.
 type reader struct {
-	rest []byte
-	err  error
+	unread []byte
+	err    error
 }
 
 func readValue[T any](r *reader, f func([]byte) (T, []byte, error)) (v T) {
 	if r.err != nil {
 		return v
 	}
-	v, r.rest, r.err = f(r.rest)
+	v, r.unread, r.err = f(r.unread)
 	return v
 }
 
@@ -98,7 +98,7 @@ func (r *reader) readName() []byte {
 
 // isCanonical reports whether a name is within bounds and its escapes are complete.
 func isCanonical(name []byte) bool {
-	if len(name) > 6*wire.MaxName {
+	if len(name) > 6*wire.MaxNameBytes {
 		return false
 	}
 	for i := 0; i < len(name); i++ {
@@ -136,7 +136,7 @@ func (r *reader) readNames(limit int) (names [][]byte) {
 // one byte for each element.
 func (r *reader) readListHead() int {
 	n := readValue(r, msgp.ReadArrayHeaderBytes)
-	if r.err == nil && int(n) > len(r.rest) {
+	if r.err == nil && int(n) > len(r.unread) {
 		r.err = errors.New("a list is longer than its message")
 	}
 	if r.err != nil {

@@ -274,9 +274,9 @@ func (m *Machine) receiveData(p *peer, r *reader) {
 		}
 		return
 	}
-	items := &reader{rest: p.stream.receive(&msg)}
+	items := &reader{unread: p.stream.receive(&msg)}
 	m.mustCheckHeld = m.mustCheckHeld || len(p.stream.partial) > m.cfg.MaxInFlight
-	for session := p.session; len(items.rest) > 0 && items.err == nil && p.session == session; {
+	for session := p.session; len(items.unread) > 0 && items.err == nil && p.session == session; {
 		m.receiveItem(p, items)
 	}
 	if items.err != nil {

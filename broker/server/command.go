@@ -165,7 +165,7 @@ func (c *conn) handleHello(cmd *hub.Command) {
 	if req.HeartbeatMS > 0 {
 		c.startHeartbeat(time.Duration(req.HeartbeatMS) * time.Millisecond)
 	}
-	cmd.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxPayloadOut(c.srv.options.MaxFrame), wire.MaxName, c.srv.options.MaxPrefetch, wire.MaxTypes)
+	cmd.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.options.Version, c.srv.options.MaxFrame, wire.MaxPayloadOut(c.srv.options.MaxFrame), wire.MaxNameBytes, c.srv.options.MaxPrefetch, wire.MaxTypes)
 }
 
 // requiredScopes lists what a token must grant for each verb. Verbs without an entry need nothing.

@@ -81,9 +81,9 @@ func TestFramesDuringPauseAreCarriedOut(t *testing.T) {
 				ownConn = c.OwnerData.(*conn)
 			}
 		})
-		eventually(t, "the pause has begun", func() (begun bool) {
-			ownConn.loop.poller.Call(func() { begun = ownConn.readState == readPaused })
-			return begun
+		eventually(t, "the pause has begun", func() (hasBegun bool) {
+			ownConn.loop.poller.Call(func() { hasBegun = ownConn.readState == readPaused })
+			return hasBegun
 		})
 		submitter.send(`{"action":"ping"}`)
 		submitter.wantFrame("id", "j")

@@ -187,9 +187,9 @@ func (o *Options) checkMaxInbound() error {
 }
 
 func (o *Options) checkDefaultType() error {
-	if len(o.DefaultType) > wire.MaxName {
+	if len(o.DefaultType) > wire.MaxNameBytes {
 		return &guard.OptionError{Flag: "default-type", Value: fmt.Sprintf("%.20q…", o.DefaultType),
-			Reason: fmt.Sprintf("has %d bytes; at most %d are allowed", len(o.DefaultType), wire.MaxName)}
+			Reason: fmt.Sprintf("has %d bytes; at most %d are allowed", len(o.DefaultType), wire.MaxNameBytes)}
 	}
 	return nil
 }

@@ -120,17 +120,17 @@ func (o *oracle) next() int64 {
 		if due, set := j.due(); set {
 			at = min(at, due)
 		}
-		if opens, waits := o.waitsForRate(j); waits {
-			at = min(at, opens)
+		if opensAt, waits := o.waitsForRate(j); waits {
+			at = min(at, opensAt)
 		}
 	}
 	if len(o.letters) > 0 {
 		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
 	}
 	for _, ot := range o.types {
-		_, opens := ot.rateState.opensBetween(ot.quota())
-		if ot.rate > 0 && (opens > o.now || ot.rateMayLag) && !o.stopped && o.mayRun(ot) && o.firstInLine(ot.name) != nil && o.candidate(ot, math.MaxInt) != nil {
-			at = min(at, opens)
+		_, opensAt := ot.rateState.opensBetween(ot.quota())
+		if ot.rate > 0 && (opensAt > o.now || ot.rateMayLag) && !o.stopped && o.mayRun(ot) && o.firstInLine(ot.name) != nil && o.candidate(ot, math.MaxInt) != nil {
+			at = min(at, opensAt)
 		}
 	}
 	return at

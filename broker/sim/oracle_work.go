@@ -185,8 +185,8 @@ func (o *oracle) release(c *command) {
 		return
 	}
 	j.attempts--
-	begun := c.verb == release
-	if begun {
+	hasBegun := c.verb == release
+	if hasBegun {
 		j.releases++
 		ot.Releases++
 	}
@@ -194,7 +194,7 @@ func (o *oracle) release(c *command) {
 		o.expire(j)
 		return
 	}
-	if o.requeue(j, int64(c.delay)); !begun {
+	if o.requeue(j, int64(c.delay)); !hasBegun {
 		ot.Requeued--
 	}
 }

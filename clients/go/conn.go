@@ -144,13 +144,13 @@ func (c *conn) run() {
 		err = c.handle()
 	}
 	c.fail(err)
-	lost := c.lostError()
+	loss := c.lostError()
 	c.mu.Lock()
 	for !c.requests.isEmpty() {
-		c.finishRequest(c.requests.pop(), lost)
+		c.finishRequest(c.requests.pop(), loss)
 	}
 	c.outBuf = nil
-	c.client.onLoss(lost)
+	c.client.onLoss(loss)
 	c.mu.Unlock()
 	c.runNotifications()
 }
@@ -198,8 +198,8 @@ func (c *conn) fail(cause error) {
 
 // lostError returns why the connection failed.
 func (c *conn) lostError() *LostError {
-	if lost, ok := context.Cause(c.ctx).(*LostError); ok {
-		return lost
+	if loss, ok := context.Cause(c.ctx).(*LostError); ok {
+		return loss
 	}
 	return &LostError{Addr: c.addr, Cause: ErrClosed}
 }

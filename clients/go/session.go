@@ -49,7 +49,7 @@ func (s *session) isFinished() bool {
 
 // onLoss ends the jobs pending here, in the order of submits. The next connection to the same
 // broker may resume kept jobs of the current one.
-func (s *session) onLoss(lost *LostError) {
+func (s *session) onLoss(loss *LostError) {
 	o := s.owner
 	keeps := o.current == s && o.ctx.Err() == nil && !o.leaving.Load()
 	if o.current == s {
@@ -59,7 +59,7 @@ func (s *session) onLoss(lost *LostError) {
 	jobs := slices.SortedFunc(maps.Values(s.jobs), func(a, b *Pending) int { return cmp.Compare(a.requestNumber, b.requestNumber) })
 	for _, p := range jobs {
 		sent := p.acked || p.requestNumber < s.firstUnwritten || p.kept != nil && p.kept.lastLoss != nil && p.kept.lastLoss.Sent
-		err := &LostError{ID: p.id, Addr: s.addr, Acked: p.acked, Sent: sent, Cause: lost.Cause}
+		err := &LostError{ID: p.id, Addr: s.addr, Acked: p.acked, Sent: sent, Cause: loss.Cause}
 		if p.kept == nil || !keeps {
 			s.endJob(p, nil, err)
 			continue
@@ -120,15 +120,15 @@ func (s *session) onResumeRefused(p *Pending, refusal *RefusedError) {
 		s.endJob(p, nil, refusal)
 		return
 	}
-	lost := *k.lastLoss
-	lost.Cause = refusal
+	loss := *k.lastLoss
+	loss.Cause = refusal
 	if k.refusals == 0 && k.mayResend && !k.cancelLater && refusal.Code == ErrUnknownID || k.refusals == 1 && refusal.Code == ErrIDExists {
 		k.refusals++
-		if lost.Cause = s.sendJob(p, k.frame); lost.Cause == nil {
+		if loss.Cause = s.sendJob(p, k.frame); loss.Cause == nil {
 			return
 		}
 	}
-	s.endJob(p, nil, &lost)
+	s.endJob(p, nil, &loss)
 }
 
 // abandon cancels a job for which its caller no longer waits: at once, or when there is a

@@ -62,10 +62,10 @@ func (w *Worker) serveConn(addr string) Notice {
 	return Notice{Event: EventLost, Addr: s.addr, Err: s.lostError().Cause}
 }
 
-func (s *socket) onLoss(lost *LostError) {
+func (s *socket) onLoss(loss *LostError) {
 	s.worker.sockets.Delete(s)
 	for _, r := range s.runs {
-		r.cancelUnwanted(lost)
+		r.cancelUnwanted(loss)
 	}
 	s.runs = nil
 	if s.queue != nil {

@@ -82,8 +82,8 @@ var ownVariables = map[string]string{
 
 // lookupEnv looks up an environment variable; an empty one counts as not set.
 func lookupEnv(name string) (string, bool) {
-	if known := ownVariables[name]; known != "" {
-		name = known
+	if ownName := ownVariables[name]; ownName != "" {
+		name = ownName
 	}
 	v := os.Getenv(name)
 	return v, v != ""

@@ -57,9 +57,9 @@ The exit status is 1 if a finding is severe.`,
 }
 
 // findings requests the findings that a query selects; it begins with "&" unless it is empty.
-func (t *tool) findings(ctx context.Context, query string) (found listItem[api.Findings], err error) {
-	err = t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &found)
-	return found, err
+func (t *tool) findings(ctx context.Context, query string) (item listItem[api.Findings], err error) {
+	err = t.conn.operator().call(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &item)
+	return item, err
 }
 
 // severityError returns exit status 1 if a finding is severe.

@@ -274,7 +274,7 @@ func (s *submitCommand) idOf(number int, data []byte) string {
 	switch {
 	case s.idFromLine:
 		prefix := cmp.Or(s.idPrefix, s.job.Type+"/")
-		if len(prefix)+len(data) > wire.MaxName || !utf8.Valid(data) {
+		if len(prefix)+len(data) > wire.MaxNameBytes || !utf8.Valid(data) {
 			return fmt.Sprintf("%s%x", prefix, sha256.Sum256(data))
 		}
 		return prefix + string(data)

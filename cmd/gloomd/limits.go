@@ -35,8 +35,8 @@ func readLimits(path string) (settings.FileLimits, error) {
 			return limits, f.Errorf(k, "%s must be a section", k)
 		}
 		for _, name := range table.Keys() {
-			if len(name) == 0 || len(name) > wire.MaxName {
-				return limits, table.Errorf(name, "a name in %s has %d bytes; it must have from 1 to %d", k, len(name), wire.MaxName)
+			if len(name) == 0 || len(name) > wire.MaxNameBytes {
+				return limits, table.Errorf(name, "a name in %s has %d bytes; it must have from 1 to %d", k, len(name), wire.MaxNameBytes)
 			}
 			t, ok := table.Table(name)
 			if !ok {

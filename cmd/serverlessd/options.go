@@ -64,7 +64,7 @@ func defaults() *options {
 	o.LockTTL, o.Sweep = time.Minute, 5*time.Second
 	o.RetryDelay, o.RetryMax, o.RetryFor = 10*time.Second, 5*time.Minute, 6*time.Hour
 	o.KeepDone, o.KeepUnrun = 14*24*time.Hour, 30*24*time.Hour
-	o.MaxLine, o.MaxResult, o.JournalMax, o.DiskReserve = 1<<20, 64<<10, 10<<30, 64<<20
+	o.MaxLineBytes, o.MaxResult, o.JournalMax, o.DiskReserve = 1<<20, 64<<10, 10<<30, 64<<20
 	o.Concurrency, o.Batch = 4*runtime.NumCPU(), 10
 	o.JobTimeout, o.JobCPU = 2*time.Minute, 30*time.Second
 	o.MaxProcesses, o.JobsPerProcess, o.MaxMemory = 32, 1000, 1<<30
@@ -116,7 +116,7 @@ func bindFlags(f *pflag.FlagSet, o *options) {
 	f.Var(cli.SizeFlag(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
 	count(&o.web.MaxLines, "max-lines", 1, 10_000_000, "maximum number of payloads in a body")
 	count(&o.web.MaxBodies, "max-bodies", 1, 10_000, "maximum number of request bodies over 64 KiB that are in memory at a time, and of results that are being written at a time; one client gets at most half of each")
-	f.Var(cli.SizeFlag(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
+	f.Var(cli.SizeFlag(&o.MaxLineBytes, 1, 1<<28), "max-line", "longest payload")
 	f.Var(cli.SizeFlag(&o.MaxResult, 0, maxResult), "max-result", "maximum size of a job's data that is kept")
 	o.Broker.AddFlags(f)
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "`address` where Gloom workers reach the broker inside this process; without it none can connect")
@@ -150,8 +150,8 @@ func (o *options) validate() error {
 			return err
 		}
 	}
-	if o.web.MaxLine = o.MaxLine; o.MaxLine > o.web.MaxBody {
-		return optionError("max-line", cli.FormatBytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.FormatBytes(int64(o.web.MaxBody)))
+	if o.web.MaxLineBytes = o.MaxLineBytes; o.MaxLineBytes > o.web.MaxBody {
+		return optionError("max-line", cli.FormatBytes(int64(o.MaxLineBytes)), "is more than --max-body, %s", cli.FormatBytes(int64(o.web.MaxBody)))
 	}
 	return o.openSchedules()
 }
@@ -162,7 +162,7 @@ func (o *options) openSchedules() (err error) {
 		return nil
 	}
 	o.Schedules, err = schedule.OpenFile(o.schedules, true, func(key schedule.Key, text json.RawMessage) error {
-		_, err := job.ParseScheduled(text, o.MaxLine)
+		_, err := job.ParseScheduled(text, o.MaxLineBytes)
 		return cmp.Or(job.CheckClient(key.Client), err)
 	})
 	if err != nil {

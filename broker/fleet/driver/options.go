@@ -68,10 +68,10 @@ func (o *Options) Validate() error {
 		}
 		return nil
 	}
-	if !subjectPattern.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
+	if !subjectPattern.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxNameBytes {
 		return invalidErr("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix consists of words of letters, digits, - and _, joined by dots, at most 128 bytes")
 	}
-	if len(o.Name) > fleet.MaxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
+	if len(o.Name) > fleet.MaxNameBytes || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
 		return invalidErr("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of at most 128 bytes without control characters")
 	}
 	for _, f := range []struct {

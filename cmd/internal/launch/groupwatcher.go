@@ -21,7 +21,7 @@ const watcherShell = "/bin/sh"
 
 // newGroupWatcher starts the watcher of a group. Without a shell it returns nil, and only the Guard
 // protects the group.
-func newGroupWatcher(group int, env []string, like *syscall.SysProcAttr) (*groupWatcher, error) {
+func newGroupWatcher(group int, env []string, template *syscall.SysProcAttr) (*groupWatcher, error) {
 	r, pipe, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func newGroupWatcher(group int, env []string, like *syscall.SysProcAttr) (*group
 		return nil, err
 	}
 	defer null.Close()
-	attr := *like
+	attr := *template
 	attr.Pgid, attr.Pdeathsig = group, 0
 	w := &groupWatcher{pipe: pipe}
 	w.process, err = fork(watcherShell, []string{"sh", "-c", "read x; kill -9 0"}, &os.ProcAttr{

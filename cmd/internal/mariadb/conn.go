@@ -29,7 +29,7 @@ type connection interface {
 type conn struct {
 	connection
 	inTransaction bool // a transaction may be open
-	refused       bool // a statement was refused, and the server counts as away
+	isRefused     bool // a statement was refused, and the server counts as away
 }
 
 // BeginTx implements driver.ConnBeginTx.
@@ -71,12 +71,12 @@ func (r *rows) Next(row []driver.Value) error { return r.c.noteRefusal(r.Rows.Ne
 func (r *rows) Close() error { return r.c.noteRefusal(r.Rows.Close()) }
 
 func (c *conn) noteRefusal(err error) error {
-	c.refused = c.refused || KindOf(Number(err)) == Away
+	c.isRefused = c.isRefused || KindOf(Number(err)) == Away
 	return err
 }
 
 // IsValid implements driver.Validator.
-func (c *conn) IsValid() bool { return !c.inTransaction && !c.refused && c.connection.IsValid() }
+func (c *conn) IsValid() bool { return !c.inTransaction && !c.isRefused && c.connection.IsValid() }
 
 // transaction is a transaction on a conn.
 type transaction struct {

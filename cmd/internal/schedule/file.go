@@ -73,8 +73,8 @@ func (f *File) read() (map[Key]Spec, error) {
 	if errors.As(err, &path) {
 		return nil, path.Err
 	}
-	var top map[string]any
-	if err := toml.Unmarshal(data, &top); err != nil {
+	var document map[string]any
+	if err := toml.Unmarshal(data, &document); err != nil {
 		var at *toml.DecodeError
 		if errors.As(err, &at) {
 			line, _ := at.Position()
@@ -83,7 +83,7 @@ func (f *File) read() (map[Key]Spec, error) {
 		return nil, err
 	}
 	specs := make(map[Key]Spec)
-	for name, value := range top {
+	for name, value := range document {
 		if name != "schedules" {
 			return nil, fmt.Errorf("the file has the unknown key %.60q; it may have tables %s", name, f.tableForm())
 		}

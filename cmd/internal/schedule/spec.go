@@ -15,7 +15,7 @@ import (
 
 // These limits apply to every schedule.
 const (
-	MaxName = 128 // bytes of a name
+	MaxNameBytes = 128 // bytes of a name
 	// MaxSchedules is how many schedules a namespace or a client may have.
 	MaxSchedules = 10_000
 	// MaxCatchUp bounds the jobs of a schedule that are made after an outage.
@@ -71,8 +71,8 @@ func invalidField(field, format string, args ...any) *FieldError {
 // CheckName returns an error if name cannot be the name of a schedule.
 func CheckName(name string) error {
 	switch {
-	case name == "" || len(name) > MaxName:
-		return invalidField("name", "must have 1 to %d bytes, but has %d: %.40q", MaxName, len(name), name)
+	case name == "" || len(name) > MaxNameBytes:
+		return invalidField("name", "must have 1 to %d bytes, but has %d: %.40q", MaxNameBytes, len(name), name)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 		return invalidField("name", "must be UTF-8 without control characters, not %.40q", name)
 	}

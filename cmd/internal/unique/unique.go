@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// MaxKey bounds the length of a key, in bytes.
-	MaxKey = 256
+	// MaxKeyBytes bounds the length of a key, in bytes.
+	MaxKeyBytes = 256
 	// MaxDuration bounds the length of a window, and Request.Max.
 	MaxDuration = 365 * 24 * time.Hour
 )

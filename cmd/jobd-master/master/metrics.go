@@ -8,14 +8,14 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer, m *Master) metrics {
-	own := metrics{
+	counters := metrics{
 		pokes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "jobd_master_pokes_total", Help: "Pokes that clients have made."}),
 		polls: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "jobd_master_polls_total", Help: "Polls sent to workers."}),
 	}
 	if registry == nil {
-		return own
+		return counters
 	}
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
@@ -24,9 +24,9 @@ func newMetrics(registry prometheus.Registerer, m *Master) metrics {
 			return float64(value())
 		})
 	}
-	registry.MustRegister(own.pokes, own.polls,
+	registry.MustRegister(counters.pokes, counters.polls,
 		gauge("jobd_master_workers", "Workers that are registered.", func() int { return len(m.workers) }),
 		gauge("jobd_master_remembered_pokes", "Poked targets without a worker.",
 			func() int { return len(m.pokes.remembered.list) }))
-	return own
+	return counters
 }

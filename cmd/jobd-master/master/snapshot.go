@@ -210,8 +210,8 @@ func (m *Master) selfReports(workers []workerRef) []workerCall {
 
 // isUnknownRequest reports whether an error says that a worker does not know a request.
 func isUnknownRequest(err error) bool {
-	var refused *peer.RemoteError
-	return errors.As(err, &refused) && strings.HasPrefix(refused.Text, "unknown request type")
+	var refusal *peer.RemoteError
+	return errors.As(err, &refusal) && strings.HasPrefix(refusal.Text, "unknown request type")
 }
 
 // overviewFromStatus makes an overview.Daemon from a status, which every worker can report.

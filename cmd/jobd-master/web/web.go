@@ -130,11 +130,11 @@ type methods map[string]operation
 
 func (s *Server) serveMethods(w http.ResponseWriter, r *http.Request, m methods) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	allowed := make([]string, 0, len(m))
+	methods := make([]string, 0, len(m))
 	for name := range m {
-		allowed = append(allowed, name)
+		methods = append(methods, name)
 	}
-	if _, err := s.Door.Admit(w, r, door.Requirements{Methods: allowed, Scope: mayAdmin}); err != nil {
+	if _, err := s.Door.Admit(w, r, door.Requirements{Methods: methods, Scope: mayAdmin}); err != nil {
 		refuse(w, err)
 		return
 	}

@@ -131,11 +131,11 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 	}
 	// information_schema also has indexes that are ignored or invisible, and no column that says so
 	// in both MariaDB and MySQL.
-	usable, err := db.QueryContext(ctx, "SELECT id FROM "+t.name+t.indexHint()+" WHERE FALSE")
+	noRows, err := db.QueryContext(ctx, "SELECT id FROM "+t.name+t.indexHint()+" WHERE FALSE")
 	if hasNumber(err, 1176) {
 		t.index, t.canListTargets, err = "", false, nil
 	} else if err == nil {
-		err = usable.Close()
+		err = noRows.Close()
 	}
 	return t, err
 }

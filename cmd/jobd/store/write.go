@@ -280,7 +280,7 @@ func (s *SQL) clearClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if _, known := s.claims[id]; known {
+		if _, isClaimed := s.claims[id]; isClaimed {
 			s.claims[id] = claim{}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // These are limits and defaults of a job's attributes.
 const (
-	MaxName         = 200 // bytes
+	MaxNameBytes    = 200 // bytes
 	MaxRetries      = 1000
 	MaxTimeout      = 30 * 86_400 // seconds
 	MaxDelay        = 365 * 86400 // seconds

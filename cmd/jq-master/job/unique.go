@@ -5,7 +5,7 @@ import "gloom/cmd/internal/unique"
 // Unique is the unique key of a job. Among the jobs with one name, only one at a time holds a given
 // key.
 type Unique struct {
-	Key    string // 1 … unique.MaxKey bytes
+	Key    string // 1 … unique.MaxKeyBytes bytes
 	Period unique.Period
 	Until  int64 // end of a window, in milliseconds since 1970
 	// Replaces is the waiting job that this one replaces; the zero id for none.

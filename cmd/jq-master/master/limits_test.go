@@ -99,7 +99,7 @@ func TestNamesCount(t *testing.T) {
 	var ids []job.ID
 	add := func(name string) (result error) {
 		w.step(w.machine, func() {
-			w.machine.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: name}}}, reply: func(enqueued []job.ID, _ bool, err error) { ids, result = append(ids, enqueued...), err }})
+			w.machine.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: name}}}, reply: func(newIDs []job.ID, _ bool, err error) { ids, result = append(ids, newIDs...), err }})
 		})
 		w.store.flush()
 		return result

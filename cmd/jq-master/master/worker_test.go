@@ -138,7 +138,7 @@ func TestGroupNames(t *testing.T) {
 				k := &constraint{Constraint: job.Constraint{ID: id}, selector: p, groupPrefix: groupPrefixOf(ns, id)}
 				for _, prefix := range []byte("cr") {
 					name, text := k.group(prefix, sharedValue), fmt.Sprintf("%c of %q of %q, per %v", prefix, id, ns, p.valueOf != nil)
-					if earlier, known := ownerOf[name]; known || len(name) > wire.MaxName {
+					if earlier, known := ownerOf[name]; known || len(name) > wire.MaxNameBytes {
 						t.Errorf("%s has the name %q with %d bytes, as %q", text, name, len(name), earlier)
 					}
 					ownerOf[name] = text

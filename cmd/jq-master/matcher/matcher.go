@@ -262,7 +262,7 @@ func (m *Matcher) Match(a *job.Attributes) bool {
 // test is Match for a condition on one field. If the job lacks the field, only the operator exists
 // with the value false matches.
 func (m *Matcher) test(a *job.Attributes) bool {
-	var buf [job.MaxName + 5]byte // buf has room for any attribute
+	var buf [job.MaxNameBytes + 5]byte // buf has room for any attribute
 	got := m.field.find(a, buf[:0])
 	if got == nil {
 		return m.op == "exists" && !m.exists

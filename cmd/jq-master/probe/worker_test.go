@@ -218,15 +218,15 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 		t.Run("404: another worker does it", func(t *testing.T) {
 			t.Parallel()
 			name := uniqueName()
-			refuses := d.worker(t, 1, []string{name}, func(pushRequest) (int, string) { return 404, "" })
+			refusingWorker := d.worker(t, 1, []string{name}, func(pushRequest) (int, string) { return 404, "" })
 			id := d.job(t, name)
-			refuses.nextPush(t)
+			refusingWorker.nextPush(t)
 			w := d.worker(t, 1, []string{name}, nil)
 			if p := w.nextPush(t); p.ID != id || p.Attempt != 1 {
 				t.Errorf("%+v", p)
 			}
 			select {
-			case p := <-refuses.pushes:
+			case p := <-refusingWorker.pushes:
 				t.Errorf("it was asked again: %+v", p)
 			default:
 			}

@@ -172,7 +172,7 @@ func decode(id job.ID, values []any) (j *job.Job, forgetAt, dropAt int64, err er
 	}
 	switch fault := pack.Check(j.Argument); {
 	case err != nil:
-	case j.Name == "" || len(j.Name) > job.MaxName:
+	case j.Name == "" || len(j.Name) > job.MaxNameBytes:
 		err = fmt.Errorf("job %s: name: %q", id, j.Name)
 	case fault != nil || pack.Value(j.Argument).Kind() != pack.Map:
 		err = fmt.Errorf("job %s: argument: %d bytes that are not a map", id, len(j.Argument))

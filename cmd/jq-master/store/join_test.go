@@ -197,20 +197,20 @@ func TestEnqueueWithoutSet(t *testing.T) {
 	r := open(t, shared)
 	acquire(t, r)
 	shared.Do(t, "SET", r.keys.live, "x")
-	enqueued, due := newJob(1), newJob(2)
-	if e := await(t, enqueueing(r, nil, enqueued)); e.err == nil || !strings.Contains(e.err.Error(), "WRONGTYPE") {
+	enqueuedJob, dueJob := newJob(1), newJob(2)
+	if e := await(t, enqueueing(r, nil, enqueuedJob)); e.err == nil || !strings.Contains(e.err.Error(), "WRONGTYPE") {
 		t.Errorf("it is enqueued: %v", e.err)
 	}
-	put := func(f func(error)) { r.PutSchedule("s", []byte(`{}`), []*job.Job{due}, f) }
+	put := func(f func(error)) { r.PutSchedule("s", []byte(`{}`), []*job.Job{dueJob}, f) }
 	if err := await(t, put); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("the schedule is stored: %v", err)
 	}
-	if n, err := r.client.Exists(t.Context(), r.keys.job(enqueued.ID), r.keys.job(due.ID)).Result(); err != nil || n != 0 {
+	if n, err := r.client.Exists(t.Context(), r.keys.job(enqueuedJob.ID), r.keys.job(dueJob.ID)).Result(); err != nil || n != 0 {
 		t.Errorf("%d jobs are written, %v", n, err)
 	}
 	shared.Do(t, "DEL", r.keys.live)
 	mustCall(t, put)
-	if got := load(t, r).Jobs[due.ID]; got.Seq != due.Seq {
+	if got := load(t, r).Jobs[dueJob.ID]; got.Seq != dueJob.Seq {
 		t.Errorf("the schedule's job is loaded as %+v", got)
 	}
 }

@@ -47,7 +47,7 @@ func readJob(v pack.Value, prefix string, fields []string) (*master.NewJob, *job
 func readAttributes(f *fieldReader) *master.NewJob {
 	return &master.NewJob{
 		Attributes: job.Attributes{
-			Name:       f.name("name", job.MaxName),
+			Name:       f.name("name", job.MaxNameBytes),
 			Priority:   int32(f.integer("priority", -1<<31, 1<<31-1, 0)),
 			MaxRetry:   int32(f.integer("max_retry", 0, job.MaxRetries, job.DefaultMaxRetry)),
 			KeepResult: f.boolean("keep_result", false),
@@ -61,7 +61,7 @@ func readAttributes(f *fieldReader) *master.NewJob {
 func readUnique(v pack.Value, prefix string) (*job.UniqueRequest, *job.Fault) {
 	f := readStrict(v, prefix, "key", "while", "for_ms", "mode", "max_ms")
 	f.required("key", pack.String)
-	s := &job.UniqueRequest{Key: f.name("key", unique.MaxKey)}
+	s := &job.UniqueRequest{Key: f.name("key", unique.MaxKeyBytes)}
 	var ok bool
 	if f.value("while") != nil {
 		if s.Period, ok = unique.ParsePeriod(f.text("while")); !ok {

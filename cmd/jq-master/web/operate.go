@@ -27,7 +27,7 @@ var filterFields = []string{"status", "name", "worker", "from", "to"}
 // filter returns the filter in a body or a query. It returns nil if all jobs are selected, because
 // no field is given or the matcher selects every job.
 func filter(f *fieldReader) *master.Filter {
-	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
+	out := &master.Filter{Name: f.name("name", job.MaxNameBytes), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
 	given := false
 	for _, name := range filterFields {
 		given = given || f.value(name) != nil

@@ -54,7 +54,7 @@ func postWorker(x *exchange) (int, error) {
 		}
 	}
 	w := job.Worker{
-		Name:      f.name("name", job.MaxName),
+		Name:      f.name("name", job.MaxNameBytes),
 		MaxJobs:   int(f.integer("max_jobs", 1, job.MaxWorkerJobs, 0)),
 		URL:       f.name("url", maxURL),
 		Names:     globs(&f),
@@ -98,7 +98,7 @@ func globs(f *fieldReader) []string {
 			return nil
 		}
 		s := string(item.Bytes())
-		if reason := nameError(s, job.MaxName); reason != "" {
+		if reason := nameError(s, job.MaxNameBytes); reason != "" {
 			f.refuse(job.InvalidValue, field, "%s", reason)
 		}
 		names = append(names, s)

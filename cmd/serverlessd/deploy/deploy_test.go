@@ -40,7 +40,7 @@ func metrics(t *testing.T) map[string]bool {
 		Dir: t.TempDir(), Stores: []string{"sqlite:" + filepath.Join(t.TempDir(), "store.db")}, Broker: link.Config{Program: "serverlessd"}, LockTTL: time.Minute, Sweep: time.Minute,
 		RetryDelay: time.Second, RetryMax: time.Second, KeepDone: time.Hour, KeepUnrun: time.Hour, JournalMax: 1 << 30,
 		MaxResult: 1 << 10, Concurrency: 1, Batch: 1, Drain: time.Second, Options: runner.Options{
-			RetryFor: time.Hour, MaxLine: 1 << 20, JobTimeout: time.Minute, JobCPU: time.Minute, MaxProcesses: 1, JobsPerProcess: 1, MaxMemory: 1 << 30, Languages: []string{job.Shell},
+			RetryFor: time.Hour, MaxLineBytes: 1 << 20, JobTimeout: time.Minute, JobCPU: time.Minute, MaxProcesses: 1, JobsPerProcess: 1, MaxMemory: 1 << 30, Languages: []string{job.Shell},
 		},
 	}, zerolog.Nop(), registry)
 	if err != nil {

@@ -90,7 +90,7 @@ func (e *Engine) archive(end *queuedEnding, data []byte, next string) {
 	if bytes.IndexByte(payload, '\n') >= 0 {
 		payload, _ = json.Marshal(string(payload)) // no error: a string can always be encoded
 	}
-	if len(payload) > e.cfg.MaxLine {
+	if len(payload) > e.cfg.MaxLineBytes {
 		end.BadLines++
 		return
 	}

@@ -54,7 +54,7 @@ type Engine struct {
 	mu          sync.Mutex // guards the following
 	stopped     bool       // Stop was called: no jobs are handed out
 	leaving     bool       // the daemon is shutting down
-	picking     bool       // set while pick takes jobs
+	isPicking   bool       // set while pick takes jobs
 	scheduler   *schedule.Scheduler
 	batches     map[*batch]struct{}
 	workers     map[string]*typeWorkers    // what is known of Gloom workers, by jobtype

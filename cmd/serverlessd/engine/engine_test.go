@@ -205,7 +205,7 @@ func startEngineTo(t *testing.T, log io.Writer, dir string, change func(*Config)
 		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
 		KeepDone: time.Hour, KeepUnrun: time.Hour, MaxResult: 1000, Concurrency: 2, Batch: 5,
 		Drain: testTimeout, Options: runner.Options{
-			RetryFor: time.Hour, MaxLine: 1000, JobTimeout: time.Minute, JobCPU: time.Minute, MaxProcesses: 2, JobsPerProcess: 100, MaxMemory: 1 << 30, Languages: []string{job.Shell, job.Gloom},
+			RetryFor: time.Hour, MaxLineBytes: 1000, JobTimeout: time.Minute, JobCPU: time.Minute, MaxProcesses: 2, JobsPerProcess: 100, MaxMemory: 1 << 30, Languages: []string{job.Shell, job.Gloom},
 		},
 		Broker: link.Config{Program: "serverlessd"},
 	}
@@ -244,7 +244,7 @@ func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
 func TestLargePayloads(t *testing.T) {
 	const line, n = 1 << 20, 18
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.JournalMax = line, 1<<30 }, s)
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLineBytes, c.JournalMax = line, 1<<30 }, s)
 	defer e.Shutdown(context.Background())
 	for jobtype, size := range map[string]int{"a-x": 10_000, "b-x": 1} {
 		waitUntil(t, "there is a handler", func() error {
@@ -445,7 +445,7 @@ func TestDamagedNodeName(t *testing.T) {
 // with a reason, and the others run.
 func TestLostPayload(t *testing.T) {
 	path, ranPath := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
-	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine = 1 << 20 }, sqlite(t, path))
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLineBytes = 1 << 20 }, sqlite(t, path))
 	defer e.Shutdown(context.Background())
 	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprintf(`echo "${#1}" >>'%s'`, ranPath)}})

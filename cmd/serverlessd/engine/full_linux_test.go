@@ -31,7 +31,7 @@ func smallDisk(t *testing.T, bytes int) string {
 }
 
 // fill fills a directory's disk as it is now: space that is freed meanwhile stays free.
-func fill(t *testing.T, dir string) (filler string) {
+func fillDisk(t *testing.T, dir string) (filler string) {
 	t.Helper()
 	filler = filepath.Join(dir, "filler")
 	f, err := os.Create(filler)
@@ -91,7 +91,7 @@ func TestFullDisk(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			fill(t, dir)
+			fillDisk(t, dir)
 			e = open(true)
 			defer func() { e.Shutdown(context.Background()) }()
 			e.Stop()
@@ -121,7 +121,7 @@ func TestFullDiskOfTheStore(t *testing.T) {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	e.Stop()
-	filler := fill(t, dir)
+	filler := fillDisk(t, dir)
 	n := 0
 	for addOne(t, e) == nil {
 		n++
@@ -171,7 +171,7 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 		}
 		return nil
 	})
-	fill(t, dir)
+	fillDisk(t, dir)
 	e.Start()
 	waitUntil(t, "it has run", func() error {
 		types, err := e.State(t.Context(), "")
@@ -196,9 +196,9 @@ func TestFullDiskOfProcesses(t *testing.T) {
 	e.Stop()
 	id := add(t, e, "a-x", strings.Repeat("x", 10_000))[0]
 	waitUntil(t, "it is ingested", func() error { return e.journal.AwaitStored(t.Context(), id) })
-	fill(t, dir)
+	fillDisk(t, dir)
 	e.journal.FreeDisk()
-	filler := fill(t, dir)
+	filler := fillDisk(t, dir)
 	e.Start()
 	noticeCount := func() int { return strings.Count(log.String(), "jobs cannot begin on this host") }
 	waitUntil(t, "it was tried twice", func() error {

@@ -64,7 +64,7 @@ func TestBrokerRefusal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 			e := startEngineAs(t, t.TempDir(), func(c *Config) {
-				c.MaxLine, c.RetryFor = 1<<20, 0
+				c.MaxLineBytes, c.RetryFor = 1<<20, 0
 				change(c)
 			}, s)
 			defer e.Shutdown(context.Background())
@@ -84,7 +84,7 @@ func TestBrokerRefusal(t *testing.T) {
 
 // TestDeepBodies: JSON that is too deep for the broker is sent as a string.
 func TestDeepBodies(t *testing.T) {
-	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLineBytes, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	addGloomHandler(t, e, "a-x", job.Options{}, echoHandler)
 	deepArray := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)

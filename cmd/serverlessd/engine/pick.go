@@ -84,14 +84,14 @@ func (e *Engine) pick() (wait time.Duration) {
 		}
 	}
 	e.mu.Lock()
-	e.picking = false
+	e.isPicking = false
 	e.checkIdle()
 	e.mu.Unlock()
 	return wait
 }
 
 // plan chooses candidates for all free slots, and takes the slots. If it chooses any, it sets
-// e.picking.
+// e.isPicking.
 func (e *Engine) plan(candidates []*candidate, types []schedule.Type) (choice []*candidate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,7 +110,7 @@ func (e *Engine) plan(candidates []*candidate, types []schedule.Type) (choice []
 			types, candidates = slices.Delete(types, i, i+1), slices.Delete(candidates, i, i+1)
 		}
 	}
-	e.picking = len(choice) > 0
+	e.isPicking = len(choice) > 0
 	return choice
 }
 

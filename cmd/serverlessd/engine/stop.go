@@ -35,7 +35,7 @@ func (e *Engine) isLeaving() bool {
 
 // checkIdle closes idleCh if the daemon is leaving and no batch is left. The caller holds the lock.
 func (e *Engine) checkIdle() {
-	if e.leaving && !e.picking && len(e.batches) == 0 {
+	if e.leaving && !e.isPicking && len(e.batches) == 0 {
 		select {
 		case <-e.idleCh:
 		default:

@@ -146,9 +146,9 @@ func TestSmallPackets(t *testing.T) {
 	waitUntil(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
-	for name, refuses := range map[string]*atomic.Bool{actionTake: &s.taking, actionRenew: &s.renewing, "write how jobs ended": &s.ending} {
+	for name, isRefusing := range map[string]*atomic.Bool{actionTake: &s.taking, actionRenew: &s.renewing, "write how jobs ended": &s.ending} {
 		waitUntil(t, "all is well", e.Health)
-		refuses.Store(true)
+		isRefusing.Store(true)
 		id := add(t, e, "a-x", "1")[0]
 		waitUntil(t, "it is told", func() error {
 			if err := e.Health(); !errors.Is(err, errPacketTooSmall) || !strings.Contains(err.Error(), name) {
@@ -156,7 +156,7 @@ func TestSmallPackets(t *testing.T) {
 			}
 			return nil
 		})
-		refuses.Store(false)
+		isRefusing.Store(false)
 		awaitState(t, e, id, job.Succeeded)
 	}
 	waitUntil(t, "all is well", e.Health)

@@ -203,11 +203,11 @@ func (e *Engine) Payload(ctx context.Context, id job.ID, limit int) (rec *store.
 // call continues, or "" if there are no more jobs.
 func (e *Engine) Jobs(ctx context.Context, q store.Query) (records []store.Record, next job.ID, err error) {
 	for _, b := range e.backends {
-		some, after, err := b.store.Jobs(ctx, q)
+		page, after, err := b.store.Jobs(ctx, q)
 		if b.noteRequest(ctx, err) != nil {
 			return nil, "", err
 		}
-		records, next = append(records, some...), max(next, after)
+		records, next = append(records, page...), max(next, after)
 	}
 	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(b.ID, a.ID) })
 	// A store may not have returned all its jobs that are older than next.

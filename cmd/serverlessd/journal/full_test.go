@@ -55,18 +55,18 @@ func TestFullDiskDrains(t *testing.T) {
 // journal counts as full only if an ordinary request would be refused, too.
 func TestRequestLargerThanRest(t *testing.T) {
 	for _, c := range []struct {
-		max     int64
-		refuses bool
+		max    int64
+		isFull bool
 	}{{500_000, false}, {1_000, true}} {
 		j := open(t, newDisk(), func(o *Options) { o.MaxBytes = c.max })
 		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 600_000))}); !errors.Is(err, ErrFull) {
 			t.Fatalf("too large: %v", err)
 		}
-		equal(t, "refuses", j.LastRefusal() != nil, c.refuses)
-		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 2_000))}); errors.Is(err, ErrFull) != c.refuses {
+		equal(t, "refuses", j.LastRefusal() != nil, c.isFull)
+		if _, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 2_000))}); errors.Is(err, ErrFull) != c.isFull {
 			t.Errorf("an ordinary one: %v", err)
 		}
-		equal(t, "refuses", j.LastRefusal() != nil, c.refuses)
+		equal(t, "refuses", j.LastRefusal() != nil, c.isFull)
 	}
 }
 

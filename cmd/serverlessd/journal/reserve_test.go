@@ -53,32 +53,32 @@ func TestFullAtTheStart(t *testing.T) {
 		}
 		return j
 	}
-	refuses := func(j *Journal, want bool) {
+	checkRefuses := func(j *Journal, want bool) {
 		t.Helper()
 		if err := j.LastRefusal(); errors.Is(err, ErrNoSpace) != want {
 			t.Errorf("with %d bytes free: %v", d.free, err)
 		}
 	}
 	j := start()
-	refuses(j, false)
+	checkRefuses(j, false)
 	d.free = 100 << 10
-	refuses(j, true)
+	checkRefuses(j, true)
 	d.free = 1 << 19
 	add(t, j, batch("a-x", strings.Repeat("x", 100<<10)))
-	refuses(j, false)
+	checkRefuses(j, false)
 	j.Close()
 	d.disk, d.free = d.restart(false, nil), 100<<10
 	j = start()
-	refuses(j, true)
+	checkRefuses(j, true)
 	equal(t, "lines", len(readRest(t, j)), 1)
-	refuses(j, false)
+	checkRefuses(j, false)
 	d.free = 1000
-	refuses(j, true)
+	checkRefuses(j, true)
 	j.Close()
 	d.disk, reserve = newDisk(), 0
 	j = start()
 	defer j.Close()
-	refuses(j, true)
+	checkRefuses(j, true)
 	d.free = 64 << 10
-	refuses(j, false)
+	checkRefuses(j, false)
 }

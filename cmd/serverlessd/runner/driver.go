@@ -66,24 +66,24 @@ func (driver) greeting(c *handlerProcess) []byte {
 
 // appendCode appends a frame with a source, unless the handler process has the source, and returns the
 // number of the source. A hook is not compiled in the same way as a job.
-func (driver) appendCode(c *handlerProcess, do, source string) (number int, sent []byte) {
+func (driver) appendCode(c *handlerProcess, do, source string) (number int, codeFrame []byte) {
 	number, known := c.sources[do+source]
 	if !known {
 		number = len(c.sources) + 1
 		c.sources[do+source] = number
-		sent = frame{Do: "code", Code: number}.append(nil, []byte(source))
+		codeFrame = frame{Do: "code", Code: number}.append(nil, []byte(source))
 	}
-	return number, sent
+	return number, codeFrame
 }
 
 func (d driver) hook(c *handlerProcess, source string) []byte {
-	number, sent := d.appendCode(c, "hook", source)
-	return frame{Do: "hook", Code: number}.append(sent, nil)
+	number, codeFrame := d.appendCode(c, "hook", source)
+	return frame{Do: "hook", Code: number}.append(codeFrame, nil)
 }
 
 func (d driver) task(c *handlerProcess, b Batch, j Job) ([]byte, error) {
-	number, sent := d.appendCode(c, "job", b.Handler.Body)
-	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(sent, j.Payload), nil
+	number, codeFrame := d.appendCode(c, "job", b.Handler.Body)
+	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(codeFrame, j.Payload), nil
 }
 
 func (driver) status(number int) (int, string) { return number, "" }

@@ -186,7 +186,7 @@ func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (outcome job.Ou
 		} else if jobs.count() == r.options.MaxLines {
 			return r.tooManyLines().outcome(), nil
 		} else {
-			jobs.add(rest, r.options.MaxLine)
+			jobs.add(rest, r.options.MaxLineBytes)
 		}
 	}
 	outcome.Lines, outcome.BadLines = jobs.lines, jobs.badLines
@@ -241,7 +241,7 @@ func (r *Runner) parseReply(reply []byte, header http.Header, n int) []job.Outco
 				fault = &lineFault
 				break
 			}
-			jobs.add(rest, r.options.MaxLine)
+			jobs.add(rest, r.options.MaxLineBytes)
 			continue
 		}
 		if len(outcomes) == n || bytes.HasPrefix(l, []byte("#")) {

@@ -55,7 +55,7 @@ func TestHTTPRequestCarriesJob(t *testing.T) {
 }
 
 func TestHTTPReplyDecidesOutcome(t *testing.T) {
-	r := newRunner(t, func(o *Options) { o.RetryFor, o.MaxOutput, o.MaxLines, o.MaxLine = time.Hour, 10_000, 5, 100 })
+	r := newRunner(t, func(o *Options) { o.RetryFor, o.MaxOutput, o.MaxLines, o.MaxLineBytes = time.Hour, 10_000, 5, 100 })
 	type reply struct {
 		status int
 		header string

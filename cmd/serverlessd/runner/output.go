@@ -54,7 +54,7 @@ type output struct {
 
 func newOutput(secret string, o *Options, log zerolog.Logger) *output {
 	return &output{
-		secret: []byte(secret), maxLine: o.MaxLine, maxLines: o.MaxLines, maxSize: o.MaxOutput, log: log,
+		secret: []byte(secret), maxLine: o.MaxLineBytes, maxLines: o.MaxLines, maxSize: o.MaxOutput, log: log,
 		results: make(chan stepResult, 1), bytesLeft: o.MaxOutput,
 	}
 }

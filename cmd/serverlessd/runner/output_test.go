@@ -16,7 +16,7 @@ import (
 )
 
 func testOutput(size int64) *output {
-	return newOutput("secret", &Options{MaxLine: 20, MaxLines: 1000, MaxOutput: size}, zerolog.Nop())
+	return newOutput("secret", &Options{MaxLineBytes: 20, MaxLines: 1000, MaxOutput: size}, zerolog.Nop())
 }
 
 // resultText returns a result as a short text.

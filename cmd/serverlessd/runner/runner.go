@@ -44,10 +44,10 @@ type Options struct {
 	JobTimeout   time.Duration // time for a job whose handler sets none
 	JobCPU       time.Duration // processor time for a job whose handler sets none
 
-	MaxOutput int64         // maximum number of bytes that a job may print or reply [16 MiB]
-	MaxLines  int           // maximum number of J: lines that a job may print [10,000]
-	MaxLine   int           // maximum number of bytes of a J: line's payload
-	RetryFor  time.Duration // the longest Retry-After
+	MaxOutput    int64         // maximum number of bytes that a job may print or reply [16 MiB]
+	MaxLines     int           // maximum number of J: lines that a job may print [10,000]
+	MaxLineBytes int           // maximum number of bytes of a J: line's payload
+	RetryFor     time.Duration // the longest Retry-After
 
 	MaxMemory   int64 // bytes of memory that a handler process and its descendants may use
 	MaxFileSize int64 // bytes of the largest file that a handler process may write [1 GiB]

@@ -36,7 +36,7 @@ func newRunner(t testing.TB, change func(*Options)) *Runner {
 	t.Cleanup(guard.Close)
 	o := Options{
 		Dir: t.TempDir(), Languages: job.Languages, Guard: guard, StartTimeout: testTimeout, JobTimeout: testTimeout, JobCPU: testTimeout, Log: zerolog.Nop(),
-		MaxProcesses: 32, JobsPerProcess: 1000, MaxLine: 1 << 20, RetryFor: 6 * time.Hour, MaxMemory: 1 << 30,
+		MaxProcesses: 32, JobsPerProcess: 1000, MaxLineBytes: 1 << 20, RetryFor: 6 * time.Hour, MaxMemory: 1 << 30,
 	}
 	if change != nil {
 		change(&o)

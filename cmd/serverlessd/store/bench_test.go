@@ -41,7 +41,7 @@ func openStore(b testing.TB, address string) Store {
 }
 
 // fill ingests n jobs of the given number of types, 10,000 jobs at a time.
-func fill(b *testing.B, s Store, n, types int) {
+func ingestJobs(b *testing.B, s Store, n, types int) {
 	payload := []byte("a payload of the usual kind, about a hundred bytes long: {\"id\":12345,\"what\":\"resize\",\"to\":\"320x200\"}")
 	for done := 0; done < n; {
 		var jobs []journal.Entry
@@ -59,9 +59,9 @@ func fill(b *testing.B, s Store, n, types int) {
 
 func BenchmarkIngest(b *testing.B) {
 	benchEachStore(b, func(b *testing.B, s Store) {
-		fill(b, s, 10_000, 10)
+		ingestJobs(b, s, 10_000, 10)
 		b.ResetTimer()
-		fill(b, s, b.N, 10)
+		ingestJobs(b, s, b.N, 10)
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "rows/s")
 	})
 }
@@ -70,7 +70,7 @@ func BenchmarkIngest(b *testing.B) {
 // thousand types.
 func BenchmarkPick(b *testing.B) {
 	benchEachStore(b, func(b *testing.B, s Store) {
-		fill(b, s, *rows, 1000)
+		ingestJobs(b, s, *rows, 1000)
 		var look, take []time.Duration
 		b.ResetTimer()
 		for i := range b.N {
@@ -96,7 +96,7 @@ func BenchmarkPick(b *testing.B) {
 // BenchmarkRun takes and ends jobs, a hundred at a time.
 func BenchmarkRun(b *testing.B) {
 	benchEachStore(b, func(b *testing.B, s Store) {
-		fill(b, s, b.N, 1)
+		ingestJobs(b, s, b.N, 1)
 		b.ResetTimer()
 		for done := 0; done < b.N; {
 			taken, err := s.Take(b.Context(), TakeRequest{Sysid: testSysid, Jobtype: "client-0000", N: 100, TTL: testTTL})

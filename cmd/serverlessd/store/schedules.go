@@ -215,8 +215,8 @@ func (s *SQL) SettleSchedules(ctx context.Context, keys []schedule.Key, watched 
 			for reason, count := range plan.Skipped {
 				settled.Skipped[reason] += count
 			}
-			for _, made := range plan.Made {
-				r := row{id: job.ID(made.JobID), jobtype: job.Jobtype(key.Client, line.Type), dt: t.now, created: t.now, payload: line.Payload}
+			for _, madeJob := range plan.Made {
+				r := row{id: job.ID(madeJob.JobID), jobtype: job.Jobtype(key.Client, line.Type), dt: t.now, created: t.now, payload: line.Payload}
 				rows = append(rows, r)
 				bytes += len(r.payload)
 				settled.Made = append(settled.Made, FollowJob{ID: r.id, Jobtype: r.jobtype, Payload: r.payload})

@@ -91,7 +91,7 @@ func (s *Web) addLines(r *request, due time.Time, delay time.Duration, keyReq *k
 		return reply, receipt, err
 	}
 	defer releaseBuffer()
-	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, checkType: r.covers}
+	p := parser{client: r.client, jobtype: r.jobtype, maxLine: s.opt.MaxLineBytes, maxLines: s.opt.MaxLines, checkType: r.covers}
 	if err := p.parse(body); err != nil {
 		return reply, receipt, err
 	}

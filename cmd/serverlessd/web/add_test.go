@@ -38,7 +38,7 @@ func (a awayQueue) Stored(ctx context.Context, _ journal.Receipt) error {
 
 // TestWaitTakesNoBuffer: requests that wait for a store do not keep others from adding.
 func TestWaitTakesNoBuffer(t *testing.T) {
-	s := &Web{queue: awayQueue{waiting: make(chan struct{})}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
+	s := &Web{queue: awayQueue{waiting: make(chan struct{})}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 1 << 20, MaxLineBytes: 1 << 20, MaxLines: 1}}
 	add := func(ctx context.Context, query url.Values) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/acme/add/t", strings.NewReader(strings.Repeat("a", 2*smallBody)))
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), query: query, client: "acme", name: "t"})
@@ -74,7 +74,7 @@ func TestAddReportsWhetherStored(t *testing.T) {
 		`"stored":false}`: context.DeadlineExceeded,
 		`"stored":false,"reason":"` + journal.ErrSetAside.Error() + `"}`: journal.ErrSetAside,
 	} {
-		s := &Web{queue: storedQueue{err: err}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+		s := &Web{queue: storedQueue{err: err}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 100, MaxLineBytes: 100, MaxLines: 1}}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader("a\n"))
 		if err := s.add(&request{Request: r, w: w, query: url.Values{"wait": {"store"}}, client: "acme", name: "t"}); err != nil {
@@ -101,7 +101,7 @@ func (n addRecorder) Add(ctx context.Context, batches []journal.Batch) (journal.
 func TestJournalKeepsDelayOrDate(t *testing.T) {
 	for query, want := range map[string]time.Duration{"delay=30s": 30 * time.Second, "dt=" + time.Now().AddDate(1, 0, 0).Format(time.DateOnly): 0, "delay=0": 0} {
 		var got journal.Batch
-		s := &Web{queue: addRecorder{last: &got}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+		s := &Web{queue: addRecorder{last: &got}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 100, MaxLineBytes: 100, MaxLines: 1}}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t?"+query, strings.NewReader("a\n"))
 		if err := s.add(&request{Request: r, w: httptest.NewRecorder(), query: r.URL.Query(), client: "acme", name: "t"}); err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestJournalKeepsDelayOrDate(t *testing.T) {
 // body's size and of --max-lines in memory.
 func TestMemoryOfAnAdd(t *testing.T) {
 	const lines, perLine, perByte = 1000, 300, 6
-	s := &Web{queue: awayQueue{}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 1 << 20, MaxLine: 100, MaxLines: lines}}
+	s := &Web{queue: awayQueue{}, bodyBuffers: newBufferPool(1), opt: Options{MaxBody: 1 << 20, MaxLineBytes: 100, MaxLines: lines}}
 	for _, n := range []int{1, lines, lines + 1, 1 << 19} {
 		body := strings.Repeat("a\n", n)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader(body))

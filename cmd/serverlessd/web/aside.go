@@ -64,14 +64,14 @@ func (s *Web) putBack(r *request) error {
 	}
 	files := []string{file}
 	if file == "" {
-		found, err := s.queue.AsideFiles()
+		asideFiles, err := s.queue.AsideFiles()
 		if err != nil {
 			return err
 		}
 		files = files[:0]
-		for i := range found {
-			if len(found[i].Jobs) > 0 {
-				files = append(files, found[i].File)
+		for i := range asideFiles {
+			if len(asideFiles[i].Jobs) > 0 {
+				files = append(files, asideFiles[i].File)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func TestJobsSetAsideArePutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Shutdown(t.Context())
-	w := New(fullDiskQueue{}, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 10, MaxLines: 10, MaxBodies: 2})
+	w := New(fullDiskQueue{}, d, Options{MaxBody: 1 << 20, MaxLineBytes: 1 << 10, MaxLines: 10, MaxBodies: 2})
 	for _, c := range []struct {
 		method, path, origin string
 		status               int

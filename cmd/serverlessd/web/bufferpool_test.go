@@ -20,7 +20,7 @@ import (
 // own client from small adds. When they end, their buffers become free.
 func TestSlowBodies(t *testing.T) {
 	const limit = 4
-	s := &Web{queue: awayQueue{}, bodyBuffers: newBufferPool(limit), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1, MaxBodies: limit}}
+	s := &Web{queue: awayQueue{}, bodyBuffers: newBufferPool(limit), opt: Options{MaxBody: 1 << 20, MaxLineBytes: 1 << 20, MaxLines: 1, MaxBodies: limit}}
 	add := func(client string, body io.Reader) error {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), client: client, name: "t"})

@@ -51,7 +51,7 @@ func (s *Web) putSchedule(r *request) error {
 	}
 	releaseBuffer() // do not keep the buffer while waiting for a store
 	spec, err := schedule.Parse(body, func(text json.RawMessage) error {
-		line, err := job.ParseScheduled(text, s.opt.MaxLine)
+		line, err := job.ParseScheduled(text, s.opt.MaxLineBytes)
 		if err == nil {
 			err = r.covers(job.Jobtype(r.client, line.Type))
 		}

@@ -38,7 +38,7 @@ func (s *Web) status(r *request) error {
 	return answer(r.w, http.StatusOK, map[string]any{
 		"name": "serverlessd", "version": s.opt.Version, "uptime": time.Since(s.startedAt).Seconds(), "scopes": scopes, "langs": s.opt.Languages,
 		"limits": map[string]any{
-			"max_body": s.opt.MaxBody, "max_line": s.opt.MaxLine, "max_lines": s.opt.MaxLines, "journal_max": s.opt.JournalMax,
+			"max_body": s.opt.MaxBody, "max_line": s.opt.MaxLineBytes, "max_lines": s.opt.MaxLines, "journal_max": s.opt.JournalMax,
 			"concurrency": s.opt.Concurrency, "contexts": s.opt.MaxProcesses, "max_connections": s.door.MaxConns(),
 		},
 	})

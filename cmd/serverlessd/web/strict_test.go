@@ -93,7 +93,7 @@ func TestUnknownParameters(t *testing.T) {
 		{"POST", "/stop", "", "", "200", "stop"},
 	} {
 		q := &callRecorder{}
-		s := New(q, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 10, MaxBodies: 2})
+		s := New(q, d, Options{MaxBody: 1 << 20, MaxLineBytes: 1 << 20, MaxLines: 10, MaxBodies: 2})
 		r, w := httptest.NewRequest(c.method, "http://"+d.Addr().String()+c.path, strings.NewReader(c.body)), httptest.NewRecorder()
 		if c.body == "" {
 			r.Body, r.ContentLength = http.NoBody, 0
@@ -119,7 +119,7 @@ func TestCompressedBodyIsRefused(t *testing.T) {
 	for _, path := range []string{"/a/job/x", "/a/handler/add/x?lang=sh"} {
 		for encoding, status := range map[string]int{"": 200, "Identity": 200, "gzip": 415, "br": 415} {
 			q := &callRecorder{}
-			s := New(q, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 10, MaxBodies: 2})
+			s := New(q, d, Options{MaxBody: 1 << 20, MaxLineBytes: 1 << 20, MaxLines: 10, MaxBodies: 2})
 			r, w := httptest.NewRequest("POST", "http://"+d.Addr().String()+path, strings.NewReader("true")), httptest.NewRecorder()
 			r.Header.Set("Content-Encoding", encoding)
 			s.ServeHTTP(w, r)

@@ -38,8 +38,8 @@ func (r *request) unique() (*keyRequest, error) {
 		return nil, nil
 	}
 	keyReq := &keyRequest{key: r.query.Get("key")}
-	if n := len(keyReq.key); n == 0 || n > unique.MaxKey {
-		return nil, invalid("key", "key has %d bytes: must be from 1 to %d", n, unique.MaxKey)
+	if n := len(keyReq.key); n == 0 || n > unique.MaxKeyBytes {
+		return nil, invalid("key", "key has %d bytes: must be from 1 to %d", n, unique.MaxKeyBytes)
 	}
 	var ok bool
 	if name := r.query.Get("while"); r.query.Has("while") {
@@ -130,7 +130,7 @@ func (s *Web) addUnique(r *request, p *parser, keyReq *keyRequest, reply *addRep
 
 // keyOf returns a line as a key, or its SHA-256 if it is too long for a key.
 func keyOf(line []byte) string {
-	if len(line) <= unique.MaxKey {
+	if len(line) <= unique.MaxKeyBytes {
 		return string(line)
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(line))

@@ -73,9 +73,9 @@ type Queue interface {
 
 // Options holds the options of the HTTP interface.
 type Options struct {
-	MaxBody, MaxLine int // bytes
-	MaxLines         int // maximum number of lines of a body
-	MaxBodies        int // maximum number of large bodies in memory at a time, and of results
+	MaxBody, MaxLineBytes int // bytes
+	MaxLines              int // maximum number of lines of a body
+	MaxBodies             int // maximum number of large bodies in memory at a time, and of results
 	// The following are only shown to operators: the maximum size of the journal in bytes, the
 	// languages of handlers, and the maximum numbers of batches and of processes at a time.
 	JournalMax                int64
