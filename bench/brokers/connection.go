@@ -12,8 +12,8 @@ type serverConn struct {
 		Lost(err error)
 	}
 	greeting []byte // sent first; if it is nil, the peer is ready at once
-	// handleNext handles the reply at the start of in, and returns its length, 0 while the reply is not
-	// complete.
+	// handleNext handles the reply at the start of in, and returns the reply's length, or 0 while
+	// the reply is not complete.
 	handleNext func(in []byte) (used int)
 	conn       *poll.Conn
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every parser finds the same units in a stream however the stream is cut, and none before all its
-// bytes have arrived.
+// Every parser finds the same units in a stream however the stream is cut, and finds no unit before
+// all bytes of that unit have arrived.
 func TestParsersOnEveryCut(t *testing.T) {
 	gear := func(typ int, args string) string {
 		p := appendPacketHead(nil, typ, len(args))

@@ -59,8 +59,8 @@ func StartMeter(daemons ...int) *Meter {
 	return &Meter{daemons: daemons, daemonsBefore: cpuTimes(daemons), ownBefore: proc.OwnCPU(), machineBefore: proc.MachineCPU(), start: time.Now()}
 }
 
-// Stop ends the measurement. child is the time of child processes of this one, which counts as its
-// own.
+// Stop ends the measurement. child is the processor time of the child processes of this process; it
+// counts as this process's own.
 func (m *Meter) Stop(child time.Duration) {
 	m.Elapsed = time.Since(m.start)
 	m.OwnCPU = proc.OwnCPU() - m.ownBefore + child

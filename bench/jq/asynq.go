@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// asynqRound has asynq run the same jobs, with as many pushers, and as many jobs at
-// once as our workers have slots.
+// asynqRound measures asynq with the same jobs, with the same number of pushers, and with as many
+// jobs at a time as our workers have slots.
 func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
 	opt := asynq.RedisClientOpt{Addr: s.redis.Addr(), PoolSize: o.Pushers + o.Workers*o.Slots}
 	b := newLedger(ctx, o.Jobs)

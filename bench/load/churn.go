@@ -49,7 +49,7 @@ func (g *Generator) Churn(c Churn) error {
 	})
 }
 
-// stop ends the churn; peers that are away come back at once.
+// stop ends the churn. Peers that are disconnected connect again at once.
 func (c *churner) stop() {
 	c.stopped = true
 	for _, a := range c.absent {

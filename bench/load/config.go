@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Config describes a run. Zero values of optional fields mean none.
+// Config describes a run. Zero in an optional field means that the run has no such thing.
 type Config struct {
 	Protocol   Protocol
 	SubmitAddr string // "host:port" or "unix:/path"

@@ -232,7 +232,7 @@ func (sh *shard) settled() bool {
 type Snapshot struct {
 	At     int64 // nanoseconds of the generator's clock
 	Totals Totals
-	// Latency since the last snapshot, in nanoseconds.
+	// Latency holds the latencies since the last snapshot, in nanoseconds.
 	Latency *hdrhistogram.Histogram
 }
 

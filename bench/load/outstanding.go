@@ -1,8 +1,9 @@
 package load
 
-// outstanding holds the jobs that one submitter waits for. A job takes a free slot, and the
-// generation of the slot, which counts how often it has been taken. The job's number contains both,
-// so every answer is judged exactly without a map: its generation must be the slot's present one.
+// outstanding holds the jobs that one submitter waits for. A job takes a free slot. The generation
+// of a slot counts how often the slot has been taken. The job's number contains the slot and its
+// generation, so every answer can be judged exactly without a map: its generation must be the
+// present one of the slot.
 type outstanding struct {
 	submitter  uint32
 	slots      []slot

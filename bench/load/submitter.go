@@ -29,7 +29,8 @@ func (s *Submitter) Types() []string {
 	return names
 }
 
-// Groups returns how many groups the run's jobs are spread over; 0: the jobs have no groups.
+// Groups returns the number of groups that the run's jobs are spread over, or 0 if the jobs have no
+// groups.
 func (s *Submitter) Groups() int { return s.shard.cfg.Groups }
 
 // Body returns the maker of the run's bodies.

@@ -3,8 +3,8 @@
 // job as a broker sends. It reads no JSON, knows no ids, types or priorities, loses the job of a
 // worker that dies, and is useful only for measurements.
 //
-// It runs on gnet's event loop, or bare: directly on epoll, with one read and one write per socket
-// and round, which is the limit for everything that uses sockets.
+// It runs on gnet's event loop, or bare, that is, directly on epoll, with one read and one write
+// per socket and round. The bare relay is the limit for everything that uses sockets.
 package relay
 
 import (

@@ -63,7 +63,7 @@ func writeHeader(w io.Writer, f *result.File, s Style) {
 	fmt.Fprintln(w)
 }
 
-// reportedInterference is the number of processors busy with other programs at which a report warns.
+// A report warns if other programs kept at least reportedInterference processors busy.
 const reportedInterference = 0.15
 
 // interference returns how many processors other programs kept busy, as the median of all rounds.

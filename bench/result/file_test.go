@@ -73,7 +73,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// The stored histogram has every quantile to three digits.
+// The stored histogram returns every quantile with three correct digits.
 func TestLatencyRoundTrip(t *testing.T) {
 	run := sample(t).Runs[0]
 	lat := run.Rounds[0].Latency

@@ -91,7 +91,8 @@ func TestServerFaults(t *testing.T) {
 	}
 }
 
-// Without its ok a worker gets its next job too early; at the end all oks are missing.
+// If the server sends no ok, each worker gets its next job too early, and at the end all oks are
+// missing.
 func TestWorkersWithoutOK(t *testing.T) {
 	srv := startLiar(t, &liar{onOK: func() []string { return nil }})
 	r, err := shape.Steady(context.Background(), srv, smallOptions())

@@ -26,8 +26,8 @@ type session struct {
 	round     result.Round
 }
 
-// runSession opens a session, puts the server under a load, waits for the outstanding jobs and closes the
-// session. name is that of the load in errors.
+// runSession opens a session, puts the server under a load, waits for the outstanding jobs and
+// closes the session. name is the name of the load in errors.
 func runSession(ctx context.Context, srv *brokers.Server, opt *Options, name string, fn func(s *session) error) (round *result.Round, err error) {
 	s, err := openSession(srv, opt)
 	if err == nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestCacheDirs: who makes one thing does not wait for who makes another.
+// TestCacheDirs: a process that fills one directory does not wait for a process that fills another.
 func TestCacheDirs(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	err := WithCacheDir("a", func(string) error {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// WriteCerts writes an authority, and certificates of a server and a client from it, for
-// 127.0.0.1 and broker.test: ca.pem, server.pem, server.key, client.pem, client.key.
-// They are valid for an hour; expired.pem, with expired.key, no longer is.
+// WriteCerts writes an authority, and certificates of a server and a client from it, for 127.0.0.1
+// and broker.test: ca.pem, server.pem, server.key, client.pem, client.key. These are valid for an
+// hour. It also writes expired.pem and expired.key, a certificate that is no longer valid.
 func WriteCerts(dir string) error {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -49,7 +49,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, err
 }
 
-// exitsWithin reports whether the process ends in that time.
+// exitsWithin reports whether the process ends within d.
 func (p *process) exitsWithin(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,6 +1,6 @@
-// Package throwaway runs the processes that tests and benchmarks need, and that end with the
-// process that started them: servers with a directory of their own, which can be started again, and
-// single runs of this repository's daemons. It does not know their protocols.
+// Package throwaway runs the processes that tests and benchmarks need: servers with a directory of
+// their own, which can be started again, and single runs of this repository's daemons. These
+// processes end with the process that started them. The package does not know their protocols.
 package throwaway
 
 import (

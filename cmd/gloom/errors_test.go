@@ -30,7 +30,8 @@ func TestNoBroker(t *testing.T) {
 	}
 }
 
-// TestUnknownHost: a name that no server knows is a matter of the name, not of TLS.
+// TestUnknownHost: if no name server knows the host, the hint asks about the name, and not about
+// TLS.
 func TestUnknownHost(t *testing.T) {
 	err := unreachableFault([]string{"nosuch:9998"}, "submit-addr", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nosuch"}})
 	var f *cli.Fault

@@ -125,8 +125,8 @@ func (p *pingCommand) addresses(addrs []string, port wire.Port, standard string)
 	return []string{standard}
 }
 
-// nameAddr returns the name of an address in an error. If no address was given, it names all that a
-// client would try.
+// nameAddr returns the name of an address in an error. If no address was given, the name lists all
+// addresses that a client would try.
 func (p *pingCommand) nameAddr(addr, flag string) string {
 	isGiven := map[string]bool{"submit-addr": len(p.conn.submitAddrs) > 0, "worker-addr": len(p.conn.workerAddrs) > 0, "http-addr": true}
 	if isGiven[flag] {

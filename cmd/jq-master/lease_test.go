@@ -8,8 +8,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// leaseTerm is how long a lease lasts after each renewal. During this time no other master becomes
-// active.
+// leaseTerm is the time from each renewal of a lease to its end. During this time no other master
+// becomes active.
 const leaseTerm = 10 * time.Second
 
 // askAll sends one request of each kind that the master answers from memory, and returns the

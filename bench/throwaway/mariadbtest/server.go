@@ -99,8 +99,8 @@ func (s *Server) create(install string) error {
 	return nil
 }
 
-// cacheName is the directory of the cache in which data directories are made. A finished one never
-// changes, so nobody waits for another process to copy it.
+// cacheName is the directory of the cache in which data directories are made. A finished directory
+// never changes, so nobody waits for another process to copy it.
 const cacheName = "mariadb"
 
 // emptyData returns a data directory without databases of users, and makes it if there is none.

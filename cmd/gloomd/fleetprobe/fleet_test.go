@@ -213,7 +213,7 @@ func (b *broker) markDown() *throwaway.Daemon {
 
 func (b *broker) kill() { b.markDown().Kill() }
 
-// stop drains and stops it, and checks its run.
+// stop drains and stops the broker, and checks how it ran.
 func (b *broker) stop() error {
 	d := b.markDown()
 	if d == nil {

@@ -61,8 +61,8 @@ func plainUsages(root *cobra.Command) {
 	})
 }
 
-// Run runs the command line of a prepared program. Help, a version or a completion script that cannot
-// be written is an error, silent if its reader has gone.
+// Run runs the command line of a prepared program. If help, a version or a completion script cannot
+// be written, that is an error. The error is silent if the reader has gone.
 func Run(root *cobra.Command) error {
 	err := root.Execute()
 	if out, ok := root.OutOrStdout().(*stickyWriter); ok && err == nil && out.firstErr != nil {
@@ -287,9 +287,10 @@ func addressHint(cmd *cobra.Command) string {
 	return strings.Join(flags[:last], ", ") + " and " + flags[last] + " set the addresses"
 }
 
-// Suggest returns the name that is most likely meant, or "" if none is near: one that begins with
-// the two or more letters that were typed, or that differs in one letter, or in two if the first
-// letter is right. Of several, it is one whose first letter is right, then the one nearest in length.
+// Suggest returns the name that is most likely meant, or "" if none is near. A name is near if it
+// begins with the two or more letters that were typed, if it differs in one letter, or if it
+// differs in two letters that do not include the first. If several names are near, Suggest prefers
+// one whose first letter is right, and then the one nearest in length.
 func Suggest(typed string, names []string) string {
 	// cobra decides what is similar, so that the rule is the same for commands and keys.
 	known := &cobra.Command{}

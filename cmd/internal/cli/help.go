@@ -45,7 +45,7 @@ func withHeadings(text string, f *pflag.FlagSet, flagLine *regexp.Regexp, format
 
 var helpFlagLine = regexp.MustCompile(`^  (?:-., |    )--([\w-]+)`)
 
-// flagList returns the lines of help for the flags, sorted as they were defined, below their
+// flagList returns the lines of help for the flags, in the order of their definition, below their
 // headings; flags before the first heading are below "Flags:".
 func flagList(f *pflag.FlagSet) string {
 	f.SortFlags = false

@@ -124,7 +124,8 @@ func TestRenewedAuthority(t *testing.T) {
 			if err == nil {
 				resp.Body.Close()
 			}
-			// The server is no broker, so the client fails in any case; what counts is whether the certificate is why.
+			// The server is no broker, so the client fails in any case. The test checks whether the
+			// certificate is the reason.
 			jobs, dialErr := gloom.Dial(t.Context(), gloom.Addrs(addr), gloom.TLS(conf), gloom.ClientName("test"))
 			if dialErr == nil {
 				jobs.Close()

@@ -319,8 +319,8 @@ func (g *Guard) start() error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Room for more processes than there will be: a full pipe means that nobody reads
-	// it.
+	// The pipe has room for more processes than there will be, so a full pipe means that nobody
+	// reads it.
 	_, _ = unix.FcntlInt(r.Fd(), unix.F_SETPIPE_SZ, 1<<20)
 	g.pid, g.pipe = process.Pid, pipe
 	process.Release() // restartLoop waits by the id, because it must also notice a stop

@@ -358,7 +358,7 @@ func TestFullOutputClosesPipe(t *testing.T) {
 }
 
 func TestOutputBeforeExitIsKept(t *testing.T) {
-	// A pipe full of output, written by a process that ends at once.
+	// A process fills the pipe with output, and then ends at once.
 	for range 50 {
 		if r := run(t, "head", "-c", "65536", "/dev/zero"); len(r.stdout) != 65536 {
 			t.Fatalf("%d bytes", len(r.stdout))

@@ -58,8 +58,8 @@ type Worker struct {
 	Trouble       string            `json:"trouble"` // why it cannot work; "" if it can
 	Silent        bool              `json:"silent"`  // the worker has not answered
 	ReportsNoRows bool              `json:"old"`     // the worker is of a kind that does not report rows
-	// CountError is why it could not count the rows of its table; "" if it could, or if another
-	// worker of the table was asked.
+	// CountError says why the worker could not count the rows of its table. It is "" if the worker
+	// could, or if another worker of the table was asked.
 	CountError string `json:"uncounted"`
 	table      string
 }

@@ -112,8 +112,8 @@ const (
 	// openTimeout limits the time for the database in one attempt to open.
 	openTimeout  = 30 * time.Second
 	openInterval = time.Second
-	// confirmAfter is how long a row must be missing before it counts as deleted. It is also how
-	// long a trigger must refuse an output before the output's size counts as the reason.
+	// A row that has been missing for confirmAfter counts as deleted. If a trigger has refused an
+	// output for confirmAfter, the output's size counts as the reason.
 	confirmAfter = 5 * time.Second
 )
 

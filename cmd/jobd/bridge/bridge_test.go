@@ -186,8 +186,8 @@ func TestPollTakesRowsOfItsTargets(t *testing.T) {
 	}
 }
 
-// TestOutputIsCutToItsColumn: without a limit everything that the column holds is kept; stderr says
-// what was cut.
+// TestOutputIsCutToItsColumn: without a limit, output is cut only where it exceeds its column, and
+// stderr says what was cut.
 func TestOutputIsCutToItsColumn(t *testing.T) {
 	for limit, want := range map[int]int{-1: 3 << 20, 1 << 20: 1 << 20, 0: 0} {
 		cfg := configFor(t, "a")
@@ -656,7 +656,7 @@ func gatherMetrics(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	return values
 }
 
-// lateManualStore is a store whose answer to AcceptManual comes when a test says.
+// lateManualStore is a store that answers AcceptManual only when the test tells it to.
 type lateManualStore struct {
 	*storetest.Memory
 	isLate *atomic.Bool

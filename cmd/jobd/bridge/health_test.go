@@ -96,8 +96,8 @@ func (lockedTable) Accept(ctx context.Context, _ []store.AcceptRequest, _ int) (
 	return store.Page{}, ctx.Err()
 }
 
-// TestSlowFetchIsTold: the wait for a locked table takes far longer than anybody should be told
-// that rows can be fetched.
+// TestSlowFetchIsTold: while a fetch waits a long time for a locked table, the daemon reports that
+// rows cannot be fetched.
 func TestSlowFetchIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Bridge{

@@ -134,7 +134,7 @@ func (b *Bridge) killAll(signal syscall.Signal) {
 	}
 }
 
-// killMargin returns how long before the lease expires the processes must have ended.
+// The processes must have ended killMargin before the lease expires.
 func (b *Bridge) killMargin() time.Duration { return b.cfg.Lease / 10 }
 
 // guardLoop ends the processes before the lease expires, because other daemons may then run the

@@ -17,8 +17,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// These bound the pause before a row is submitted again that the broker did not accept, or lost
-// before a slot had it.
+// These bound the pause before a row is submitted again because the broker did not accept it, or
+// lost it before a slot had it.
 const (
 	minResubmitPause = 20 * time.Millisecond
 	maxResubmitPause = 2 * time.Second

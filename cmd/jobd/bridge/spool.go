@@ -122,8 +122,8 @@ func (s *spool) removeUnfinished() {
 }
 
 // eachResult calls f for each result that earlier daemons have spooled, with the size of its file,
-// and onError for each file that cannot be read. If it may be readable later, f is called, too, with
-// what its name says.
+// and onError for each file that cannot be read. If such a file may be readable later, eachResult
+// also calls f, with what the file's name says.
 func (s *spool) eachResult(f func(e spoolEntry, size int64), onError func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // The companion table has three kinds of records. A claim has the id of its row and the name of its
 // owner. The record of an incarnation has the negated token as its id, and owner, place, beat and
 // lease; a NULL lease says that it is being settled. Leases are set and compared by the database's
-// clock alone. The record tableNumberID has the table's number as its token: from the loss of that
-// record, an incarnation knows that its own records were lost, and not removed by a settlement.
+// clock alone. The record tableNumberID has the table's number as its token: if that record is
+// gone, an incarnation knows that its own records were lost and that no settlement removed them.
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,

@@ -296,8 +296,8 @@ func TestPrioritiesOfUnevenTargets(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "1a 6a[] <nil>")
 }
 
-// TestOtherTargetsDoNotHoldUpRows: rows whose targets are equal by the collation, but other ones, are
-// not fetched, do not stand in the way of later rows, and are not a reason to fetch again.
+// TestOtherTargetsDoNotHoldUpRows: rows whose target equals a served target only by the collation
+// are not fetched, do not stand in the way of later rows, and are not a reason to fetch again.
 func TestOtherTargetsDoNotHoldUpRows(t *testing.T) {
 	for _, column := range []string{"", ", ADD priority int"} {
 		table := newSQLTable(t)

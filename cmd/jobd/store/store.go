@@ -95,7 +95,8 @@ type Batch struct {
 	Requeue   []int64  // running rows that must run again; they become waiting or manual again, too
 }
 
-// WriteResult is the result for the rows of a batch. A row that is in no list has been written.
+// WriteResult is the result for the rows of a batch. Every row that is in none of these lists has
+// been written.
 type WriteResult struct {
 	LostRows   map[int64]string // rows that are no longer ours, and why
 	BusyRows   []int64          // rows that are locked or, for now, missing: try again

@@ -535,9 +535,9 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 	})
 }
 
-// TestLateResultReplacesReason: a daemon has ended rows of another one that it considered dead.
-// When the other one then writes its results, these replace the reason in the rows, and nothing
-// else.
+// TestLateResultReplacesReason: a daemon has ended the rows of another daemon that it considered
+// dead. When that other daemon then writes its results, the results replace the reason in the rows,
+// and change nothing else.
 func TestLateResultReplacesReason(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a")

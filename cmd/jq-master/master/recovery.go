@@ -221,7 +221,7 @@ func (m *machine) bySubmission(id job.ID, number uint32) *record {
 }
 
 // submitLater is called when the broker does not have a job. outcome says how a Gloom worker has
-// ended it, nil if none has. A running job is submitted when its run is over.
+// ended the job; it is nil if no worker has. A running job is submitted when its run is over.
 func (m *machine) submitLater(r *record, outcome *job.Outcome) {
 	r.submitted = false
 	m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{r.ID, m.now + toMillis(resubmitPause), outcome, r.submission})

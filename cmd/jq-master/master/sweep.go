@@ -115,8 +115,8 @@ func (m *machine) sweepSlice(p *sweepSlice) {
 	s.onSweepEnd = nil
 }
 
-// updatedSet returns the set that replaces old. It has the constraints of old that still exist, and
-// those in added.
+// updatedSet returns the set that replaces old. The new set has the constraints of old that still
+// exist, and the constraints in added.
 func (s *constraints) updatedSet(old *constraintSet, added []membership) *constraintSet {
 	var members []membership
 	if old != nil {

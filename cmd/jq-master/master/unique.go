@@ -98,9 +98,9 @@ func (m *machine) replacedJob(n *NewJob) *record {
 	return old
 }
 
-// settleUnique settles a request for a unique key: r is the job that wanted the key, now that it is
-// stored, or nil if the job was refused. The job that it replaces is cancelled only after that, so
-// that no crash loses both.
+// settleUnique settles a request for a unique key. r is the stored job that wanted the key, or nil
+// if the job was refused. The job that r replaces is cancelled only after r is stored, so that no
+// crash loses both.
 func (m *machine) settleUnique(e *enqueueRequest, r, old *record) {
 	if len(e.jobs) == 0 || e.jobs[0].UniqueRequest == nil {
 		return

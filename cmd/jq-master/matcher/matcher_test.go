@@ -215,8 +215,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestDeepCanonical: deep nesting does not make it slower to bring a long value to its canonical
-// form.
+// TestDeepCanonical: a long value is brought to its canonical form as fast when it is nested
+// deeply.
 func TestDeepCanonical(t *testing.T) {
 	long := "[" + strings.Repeat("0,", 1<<17) + "0]"
 	measure := func(text string) time.Duration {

@@ -39,8 +39,8 @@ func isProtocolError(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), protocolError)
 }
 
-// errUnread means that Redis could not read a call, and closed the connection. A long value of one of
-// its transitions may be the cause.
+// errUnread means that Redis could not read a call, and closed the connection. The cause may be
+// that a transition in the call has a long value.
 var errUnread = errors.New("redis could not read a call")
 
 // isReset reports whether the connection was closed, with or without an answer.

@@ -116,7 +116,7 @@ type Store interface {
 	Handler(ctx context.Context, jobtype, id string) (*job.Handler, error)
 	Versions(ctx context.Context, jobtype string) ([]Version, error)
 	// Handlers returns the id of the newest version of each jobtype, and a number that grows with
-	// each change. ids is nil if the number still is since.
+	// each change. ids is nil if the number is still since.
 	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
 
 	// PutSchedule sets a schedule. fromFile says that it comes from the file of schedules. It
@@ -232,8 +232,8 @@ type SweepResult struct {
 	// Ahead is by how much the clock of schedules is ahead of the store's.
 	Ahead time.Duration
 	More  bool
-	// Imbalance is by how many jobs the counts are wrong; anything but 0 is a bug. Each Sweep
-	// checks some types; Miscounted has those whose counts are wrong.
+	// Imbalance is the number of jobs by which the counts are wrong. It is 0 unless there is a bug.
+	// Each Sweep checks some types. Miscounted names those whose counts are wrong.
 	Imbalance  int64
 	Miscounted []string
 	Ended      []SweptJob  // abandoned or expired

@@ -42,8 +42,8 @@ func TestActionsAreConfirmedAndUndone(t *testing.T) {
 	b.ClickButton("Poke")
 	b.WaitForText("No worker serves nobody: the poke is remembered.")
 
-	// Rows are run by hand: with typed ids, one of them refused; then chosen ones; then from the
-	// view of the row.
+	// Rows are run by hand in three ways: by typed ids, one of which is refused; by a choice in the
+	// list; and from the view of the row.
 	b.GoTo("#/target/mail?status=manual")
 	b.ClickButton("Run by hand")
 	b.CheckAccessible("by hand")
@@ -76,8 +76,8 @@ func TestActionsAreConfirmedAndUndone(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestForeignPageIsRefused: a page of another site cannot do what the page may do; and without a
-// password only this host is served.
+// TestForeignPageIsRefused: a page of another site cannot do what the daemon's page may do. Without
+// a password only this host is served.
 func TestForeignPageIsRefused(t *testing.T) {
 	w := start(t)
 	w.startWorker("one", "[targets]", "mail = 1")

@@ -158,8 +158,8 @@ func TestChangesShowWithoutReload(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestPageAsksForPassword: with a password the page asks for it; this host does not need it if the
-// configuration says so.
+// TestPageAsksForPassword: if the master has a password, the page asks for it. Visitors from the
+// master's own host do not need it if the configuration says so.
 func TestPageAsksForPassword(t *testing.T) {
 	w := start(t, "password = open sesame # not this")
 	b := w.openPage("")

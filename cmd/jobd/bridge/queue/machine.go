@@ -19,7 +19,7 @@
 //     fetch, stay wanted.
 //   - An accepted row queues for its target, larger priorities first, then in the
 //     order of arrival, and starts when fewer than concurrency rows of the target run
-//     and it is not paused. Rows of manual runs queue in the same way, even if the
+//     and the target is not paused. Rows of manual runs queue in the same way, even if the
 //     target is full.
 //   - If fetched rows may begin at once (FetchBegins), the free places of a target are kept for
 //     the rows of a fetch, which have begun when the fetch is done. If the target of such a
@@ -261,8 +261,8 @@ func (m *Machine) Accept(rows []Row) {
 	}
 }
 
-// HoldSlot makes a row keep a place of its target until Done, as if it ran here, although it does not
-// belong to this daemon. It returns false if there is no such target or the row is known.
+// HoldSlot makes a row of another daemon occupy a place of its target until Done, as if the row ran
+// here. It returns false if there is no such target or the machine already knows the row.
 func (m *Machine) HoldSlot(r Row) bool {
 	t := m.targets[r.Target]
 	if t == nil || m.jobs[r.ID] != nil {
