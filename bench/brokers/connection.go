@@ -60,8 +60,8 @@ func (l *serverConn) Hangup(abort bool) {
 	}
 }
 
-// twoConns holds the two connections of a submitter to a server that accepts no other command on a
-// connection that waits: answers arrive on the second one.
+// twoConns holds the two connections of a submitter whose server accepts no other command on a
+// connection that waits. Answers arrive on the second connection.
 type twoConns struct {
 	serverConn
 	answers serverConn

@@ -50,7 +50,7 @@ func startRelay(args ...string) func(ctx context.Context, set Settings) (*Server
 	}
 }
 
-// stopTimeout is how long gloomd or the relay may take to end.
+// stopTimeout limits the time that gloomd or the relay takes to end.
 const stopTimeout = 5 * time.Second
 
 // startAndReadAddrs starts a program that listens on free ports, or on unix sockets,

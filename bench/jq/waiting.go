@@ -14,7 +14,7 @@ import (
 	"gloom/bench/proc"
 )
 
-// handedOutJobs is how many of the waiting jobs a round hands out.
+// handedOutJobs is the number of waiting jobs that a round hands out.
 const handedOutJobs = 100_000
 
 // memoryPause is the pause before the memory is measured. It is long enough for a master with

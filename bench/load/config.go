@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Config describes a run. Zero in an optional field means that the run has no such thing.
+// Config describes a run. A field that is zero is not used, unless its comment says otherwise.
 type Config struct {
 	Protocol   Protocol
 	SubmitAddr string // "host:port" or "unix:/path"

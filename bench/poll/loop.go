@@ -79,8 +79,8 @@ func New(start time.Time) (*Loop, error) {
 func (l *Loop) Now() int64 { return int64(time.Since(l.start)) }
 
 // Run serves until Stop. After each round of events it calls step, which does the work that is due.
-// step returns the time, in the clock of Now, by which Run must call it again. A negative time
-// means that there is no such time.
+// step returns the time, in the clock of Now, by which Run must call it again. If the time is
+// negative, Run calls step again only after the next event.
 func (l *Loop) Run(step func(now int64) (next int64)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -65,8 +65,8 @@ type eventAndKind struct {
 	kind  *brokers.Kind
 }
 
-// measureLap measures one server in every event, started again for each, so that what is left of
-// one event (memory, jobs taken and not yet deleted) does not affect the next.
+// measureLap measures one server in every event. It starts the server again for each event, so that
+// what is left of one event (memory, jobs taken and not yet deleted) does not affect the next.
 func (p *Plan) measureLap(ctx context.Context, round int, k *brokers.Kind, runs map[eventAndKind]*result.Run) error {
 	for _, e := range p.Events {
 		run := runs[eventAndKind{e, k}]

@@ -10,7 +10,7 @@ import (
 	"gloom/bench/result"
 )
 
-// maxSampleRows is how many intervals of a long round a table shows.
+// maxSampleRows limits the intervals of a long round that a table shows.
 const maxSampleRows = 12
 
 // samplesTable returns the table of the parts of a run's rounds; nil if there are none.

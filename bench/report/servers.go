@@ -119,8 +119,8 @@ func mediansTable(title, param, absent string, metrics []*result.Metric, runs []
 }
 
 // comparisonTable returns the table that compares gloomd: for every other server and decisive
-// metric, by what factor gloomd is better (above 1) or worse, and whether that is more than noise;
-// nil if gloomd was not measured.
+// metric, by what factor gloomd is better (above 1) or worse, and whether that is more than noise.
+// It returns nil if gloomd was not measured.
 func comparisonTable(f *result.File) *grid {
 	g := &grid{title: "Gloomd against …", head: table.Row{""}}
 	type column struct {

@@ -15,7 +15,7 @@ import (
 	"gloom/bench/result"
 )
 
-// spareFiles is how many files a process opens besides the peers' sockets.
+// spareFiles is the number of files that a process opens besides the peers' sockets.
 const spareFiles = 256
 
 // session is a server with a generator's peers connected to it.

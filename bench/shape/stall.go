@@ -21,8 +21,8 @@ const (
 	// trickleChunk bytes of the giant frame are sent every trickleEvery.
 	trickleChunk = 256 << 10
 	trickleEvery = 5 * time.Millisecond
-	// settleTime is how long measuring continues after a disturbance has ended: its effects may
-	// last longer than the disturbance.
+	// settleTime is the time for which measuring continues after a disturbance has ended, because
+	// its effects may last longer.
 	settleTime = 300 * time.Millisecond
 )
 

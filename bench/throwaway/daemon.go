@@ -49,8 +49,9 @@ type Daemon struct {
 }
 
 // Start runs a command and waits for a line of its output that contains ready. It is an error if
-// the program cannot be started, ends before it prints that line, or runs for a minute without it;
-// the Daemon then has the output so far. Output that the command redirects is not read.
+// the program cannot be started, ends before it prints that line, or runs for a minute without
+// printing it; the Daemon then has the output so far. Output that the command redirects is not
+// read.
 func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	d := &Daemon{}
 	TrackSources()

@@ -13,7 +13,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// completionTimeout is how long a shell waits for names from the broker.
+// completionTimeout limits the time that a shell waits for names from the broker.
 const completionTimeout = 500 * time.Millisecond
 
 // completeContext offers the contexts of the file.

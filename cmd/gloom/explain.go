@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// maxShownRuns is how many runs of a job are shown: the last ones.
+// maxShownRuns limits the runs of a job that are shown. These are the last ones.
 const maxShownRuns = 20
 
 func newExplain(t *tool) *cobra.Command {

@@ -276,9 +276,8 @@ func (v *outcomePrinter) note(format string, args ...any) {
 	v.tool.note(format, args...)
 }
 
-// finish ends the progress bar. It prints a summary if stderr is a terminal and
-// quiet is not set, or if a job or the command failed. outputErr is why the
-// output could not be written.
+// finish ends the progress bar. It prints a summary if stderr is a terminal and quiet is not set,
+// or if a job or the command failed. outputErr says why the output could not be written.
 func (v *outcomePrinter) finish(counts outcomeCounts, outstanding int, cause, outputErr error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// maxStatusFindings is how many findings are shown below the broker's figures.
+// maxStatusFindings limits the findings that are shown below the broker's figures.
 const maxStatusFindings = 10
 
 func newStatus(t *tool) *cobra.Command {

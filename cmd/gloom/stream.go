@@ -26,7 +26,7 @@ import (
 // maxLine is the longest line in bytes; a longer one fails.
 const maxLine = 256 << 20
 
-// maxHeldBack is how many windows of answers --ordered may hold back.
+// maxHeldBack is the maximum number of windows of answers that --ordered holds back.
 const maxHeldBack = 8
 
 // refusalPause is the pause before the next submit after the broker refused a job for a temporary

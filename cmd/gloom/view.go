@@ -47,8 +47,8 @@ type row struct {
 	unserved bool
 }
 
-// computeView computes rates from two samples. A type that is new in the second one, or that the broker
-// forgot in between, counts from zero.
+// computeView computes rates from two samples. A type counts from zero if it is new in the second
+// sample, or if the broker forgot it in between.
 func computeView(a, b *sample) *view {
 	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, findings: b.findings, more: b.more, Types: []row{}}
 	before := make(map[string]*api.Type, len(a.types))

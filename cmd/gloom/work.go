@@ -244,7 +244,7 @@ const (
 	// broker gives their jobs to others one heartbeat after the stop at the earliest: it waits for
 	// two heartbeats from our last byte, and we send one at each.
 	stopLimit = heartbeat - 2*time.Second
-	// keepAliveInterval is how often the guard learns that this process is not stopped.
+	// keepAliveInterval is the interval at which the guard learns that this process is not stopped.
 	keepAliveInterval = time.Second
 )
 
@@ -445,8 +445,8 @@ func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}
 type workReporter struct {
 	*workCommand
 	running atomic.Int64
-	// Runs that have ended: unwanted ones were stopped because their jobs were cancelled, or because
-	// they took longer than their submitter allows.
+	// These count the runs that have ended. Unwanted runs were stopped because their jobs were
+	// cancelled, or because they took longer than their submitter allows.
 	answered, failed, unwanted atomic.Int64
 
 	mu       sync.Mutex // guards the rest

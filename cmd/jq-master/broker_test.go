@@ -705,7 +705,8 @@ func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 }
 
 // TestForeignJobs: a master that is handed a job it does not know gives it back. Two masters that
-// share a namespace at a broker but not a store cannot work, but neither ends the other's jobs.
+// share a namespace at a broker, but not a store, cannot work. Neither of them ends the jobs of the
+// other.
 func TestForeignJobs(t *testing.T) {
 	b := startShared(t, nil)
 	firstClient, secondClient := start(t, brokerFlags(b)...).client(t, jsonType), start(t, brokerFlags(b)...).client(t, jsonType)

@@ -11,7 +11,7 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// testTimeout is how long a test waits for something that must happen.
+// testTimeout limits the time that a test waits for something that must happen.
 const testTimeout = 45 * time.Second
 
 // programVariable makes the test binary run as jq-master, so that the race detector checks the

@@ -293,7 +293,7 @@ func (q *jq) change(r *http.Request) (any, error) {
 	return nil, q.unsupportedError("change of a job except --priority (smaller numbers run first) and --delay 0 (ends the wait for a retry)", "cancel the job, and enqueue another")
 }
 
-// maxBulk is how many jobs jq-master changes at once.
+// maxBulk is the maximum number of jobs that jq-master changes at once.
 const maxBulk = 10_000
 
 // bulk changes all jobs that match, or counts them. Jobs that were added after the count are not

@@ -265,7 +265,7 @@ func (b *broker) ask(method, path string, in, out any) error {
 	return json.Unmarshal(text, out)
 }
 
-// headerTime is how long a broker waits for a request on a new connection, less a margin for
+// headerTime is the time that a broker waits for a request on a new connection, less a margin for
 // clocks. Then it closes the connection without an answer.
 const headerTime = 10*time.Second - 100*time.Millisecond
 

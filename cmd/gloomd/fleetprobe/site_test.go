@@ -125,7 +125,8 @@ func (l *lan) close() {
 func (s *site) cut() error  { return s.lan.hub.ipRoute("link set %s down", s.port) }
 func (s *site) heal() error { return s.lan.hub.ipRoute("link set %s up", s.port) }
 
-// mute drops the packets that the site sends to another one; the other one's packets arrive.
+// mute drops the packets that the site sends to another site. The packets of that other site still
+// arrive.
 func (s *site) mute(to *site) error   { return s.ipRoute("route add blackhole %s/32", to.ip) }
 func (s *site) unmute(to *site) error { return s.ipRoute("route del blackhole %s/32", to.ip) }
 

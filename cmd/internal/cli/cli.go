@@ -192,7 +192,7 @@ func completeTopic(commands cobra.CompletionFunc) cobra.CompletionFunc {
 // word as a command or an argument, which it is not.
 const hintAnnotation = "hint "
 
-// SetWordHint sets the hint for those who give a command a word that it does not know.
+// SetWordHint sets the hint that is shown when a command is given a word that it does not know.
 func SetWordHint(c *cobra.Command, word, hint string) {
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}

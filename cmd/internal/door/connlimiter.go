@@ -43,8 +43,8 @@ type limitedConn struct {
 	isReplaced bool          // another connection has taken its place
 }
 
-// minIdle is how long a connection must have been without a request before it may be closed to make
-// room for another one. If it were closed earlier, a client that is about to use it could lose a
+// A connection must have been without a request for minIdle before it may be closed to make room
+// for another one. If it were closed earlier, a client that is about to use it could lose a
 // request.
 const minIdle = time.Second
 

@@ -179,7 +179,7 @@ func (d *Door) Serve(h http.Handler) {
 	}()
 }
 
-// certWarningInterval is how often the log says that the certificate expires soon.
+// certWarningInterval is the interval at which the log says that the certificate expires soon.
 const certWarningInterval = 24 * time.Hour
 
 // warnOfCerts logs a certificate that expires soon, again and again until Shutdown.

@@ -43,7 +43,7 @@ func start(t *testing.T, c Command) *Process {
 	return p
 }
 
-// commandOutput is how a process ended, with its output.
+// commandOutput says how a process ended, and has its output.
 type commandOutput struct {
 	Result
 	stdout, stderr string

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Result is how a process ended.
+// Result says how a process ended.
 type Result struct {
 	Code       int            // exit code, when Signal is 0
 	Signal     syscall.Signal // the signal that killed it; 0 when it exited

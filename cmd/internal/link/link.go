@@ -35,11 +35,11 @@ type Config struct {
 	// SubmitOnly says that the door has no workers of its own, and needs no WorkerAddr.
 	SubmitOnly bool
 	Token      string
-	// Lease is how long other daemons wait before they take over the jobs of a silent door; 0 stands
-	// for ten seconds.
+	// Lease is the time that other daemons wait before they take over the jobs of a silent door; 0
+	// stands for ten seconds.
 	Lease time.Duration
 	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them turns TLS on.
-	// TLSPrefix is how the names of these options begin.
+	// TLSPrefix is the beginning of the names of these options.
 	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
 
 	// OnNotice is called with the events of connections. side is SubmitterSide or the name of a

@@ -15,7 +15,7 @@ import (
 // connection, which is closed before the job is due.
 
 const (
-	// deniedPeriod is how long a refusal counts as current.
+	// A refusal counts as current for deniedPeriod.
 	deniedPeriod = 6 * time.Second
 	// tryTimeout bounds one try of a new connection.
 	tryTimeout = 10 * time.Second

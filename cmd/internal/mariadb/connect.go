@@ -14,9 +14,9 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second // bounds the time to connect
-	// serverTimeout is how long the server waits for the next statement of a connection. The host of
-	// a client may be lost in a transaction without a packet that says so; until the server ends the
-	// connection, nobody else gets the rows that the transaction has locked.
+	// serverTimeout limits the time that the server waits for the next statement of a connection.
+	// The host of a client may be lost in a transaction without a packet that says so; until the
+	// server ends the connection, nobody else gets the rows that the transaction has locked.
 	serverTimeout = 15 * time.Second
 	maxIdleTime   = 10 * time.Second // for a connection without a transaction; less than serverTimeout
 )

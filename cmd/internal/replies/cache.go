@@ -4,7 +4,7 @@ package replies
 
 import "sync"
 
-// maxReplies is how many different replies of one snapshot are kept.
+// maxReplies is the maximum number of different replies of one snapshot that are kept.
 const maxReplies = 64
 
 // Cache holds encoded replies that show the latest snapshot of a daemon. Requests with the same key

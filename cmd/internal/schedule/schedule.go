@@ -12,7 +12,7 @@ import (
 const (
 	// missedAfter is the longest delay with which a due time does not count as missed.
 	missedAfter = time.Second
-	// maxPast and maxNext are how many past and future due times a schedule lists.
+	// maxPast and maxNext limit the past and future due times that a schedule lists.
 	maxPast, maxNext = 10, 5
 	// maxGaps bounds the gaps of a schedule. Beyond it, the shortest one is dropped, because that
 	// loses the fewest due times.
@@ -228,7 +228,7 @@ type Conditions struct {
 	// WatchedSince is the time since which daemons have looked for due jobs without a break (see
 	// Watch). Earlier due times count as missed.
 	WatchedSince time.Time
-	// Room is how many jobs may be made at once.
+	// Room is the number of jobs that may be made at once.
 	Room int
 	// IsLive reports whether a job has not ended. JobID returns the id of a due time's job.
 	IsLive func(id string) bool

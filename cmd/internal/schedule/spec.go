@@ -16,7 +16,7 @@ import (
 // These limits apply to every schedule.
 const (
 	MaxNameBytes = 128 // bytes of a name
-	// MaxSchedules is how many schedules a namespace or a client may have.
+	// MaxSchedules limits the schedules of a namespace or a client.
 	MaxSchedules = 10_000
 	// MaxCatchUp bounds the jobs of a schedule that are made after an outage.
 	MaxCatchUp = 1000
@@ -38,7 +38,7 @@ type Spec struct {
 	// CatchUp says for which of the due times that were missed while no daemon ran a job is
 	// made: none, one (the last of them) or all.
 	CatchUp string `json:"catch_up"`
-	// WindowMS is how many milliseconds back missed due times are caught up.
+	// Due times that were missed in the last WindowMS milliseconds are caught up.
 	WindowMS int64 `json:"window_ms"`
 	// Overlap says what happens at a due time while the previous job has not ended: allow makes
 	// the job, skip makes none, queue makes it when the previous job has ended.

@@ -31,7 +31,7 @@ const (
 	// the worker. Earlier versions of jobd begin to listen only after the answer, and lose a
 	// message that arrives together with it.
 	listenGap = 50 * time.Millisecond
-	// maxPolls is how many polls one worker may leave unanswered.
+	// maxPolls is the maximum number of polls that one worker may leave unanswered.
 	maxPolls = 16
 	// minSilence is the minimum time that a worker that has answered pings must be silent before its
 	// connection is closed.

@@ -88,7 +88,7 @@ type ManualResults struct {
 	Running []string                `json:"running"` // jobs that have not ended yet and continue
 }
 
-// ManualResult is how a row has ended. Its output is in the row.
+// ManualResult says how a row has ended. Its output is in the row.
 type ManualResult struct {
 	Result string  `json:"result"`
 	Code   *int    `json:"code"`

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Period is how long a snapshot is valid: all requests in that time get the same one.
+	// A snapshot is valid for Period: all requests in that time get the same snapshot.
 	Period = 2 * time.Second
 	// reportTimeout limits each of the three rounds of requests that a snapshot needs.
 	reportTimeout = 2 * time.Second
@@ -26,9 +26,9 @@ const (
 	maxCountAge = 30 * time.Second
 	// recentWindow is the time over which findings judge what happened to rows lately.
 	recentWindow = 15 * time.Second
-	// maxLeft limits the remembered targets that have lost their last worker. rememberLeft is how
-	// long they are remembered. maxUnserved is the maximum number of poked targets without a worker
-	// that a snapshot lists.
+	// maxLeft limits the remembered targets that have lost their last worker. They are remembered
+	// for rememberLeft. maxUnserved is the maximum number of poked targets without a worker that a
+	// snapshot lists.
 	maxLeft, rememberLeft, maxUnserved = 1000, time.Hour, 100
 	// maxNew is the maximum number of targets that a worker may report without having registered
 	// them: they may be new.

@@ -105,7 +105,7 @@ type row struct {
 	writtenCh   chan struct{} // closed when the row is written
 }
 
-// maxOutput is how many bytes are kept of an output whose column has room for more.
+// maxOutput is the number of bytes that are kept of an output whose column has room for more.
 const maxOutput = 64 << 20
 
 const (

@@ -21,8 +21,8 @@ const (
 	// than maxCutOutput bytes are spooled, or cut to that size.
 	maxOutputMemory = 128 << 20
 	maxCutOutput    = 64 << 10
-	// minCutOutput is how many bytes of each output are kept if, at a stop, the spool has no room
-	// for all of it.
+	// minCutOutput is the number of bytes of each output that are kept if, at a stop, the spool has
+	// no room for all of it.
 	minCutOutput = 512
 )
 

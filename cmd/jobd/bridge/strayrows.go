@@ -16,7 +16,7 @@ type strayRows struct {
 }
 
 const (
-	// minStrayTime is how long a row must be a stray before it is settled. It is longer than the
+	// A row must have been a stray for minStrayTime before it is settled. It is longer than the
 	// longest commit that accepts a row.
 	minStrayTime       = time.Minute
 	strayCheckInterval = 10 * time.Second

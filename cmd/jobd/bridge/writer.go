@@ -407,8 +407,8 @@ func (w *writer) recordAway(batch []*change, err error) {
 	w.reportHealth(err)
 }
 
-// maxReadTries is how often a file of the spool is read before its row ends without it: for about
-// a minute.
+// maxReadTries limits the attempts to read a file of the spool. They take about a minute; then the
+// file's row ends without it.
 const maxReadTries = 40
 
 // restoreOutputs sets c.uncutResult, with outputs from the spool if they were dropped. It returns

@@ -14,8 +14,8 @@ type Daemon struct {
 	Targets []Target `json:"targets"`
 	Manual  int      `json:"manual"`  // jobs for which a run-manual waits
 	Trouble string   `json:"trouble"` // why it cannot work; "" if it can
-	// Runs counts rows by how long they ran, in buckets with these upper Bounds in seconds; the
-	// last bucket has no bound.
+	// Runs counts rows by the time that they ran, in buckets with these upper Bounds in seconds;
+	// the last bucket has no bound.
 	Bounds []float64 `json:"bounds"`
 	Runs   []uint64  `json:"runs"`
 }

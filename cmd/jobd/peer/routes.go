@@ -13,7 +13,7 @@ import (
 // with the connection.
 type Handler func(ctx context.Context, c *Conn, data json.RawMessage) (any, error)
 
-// Route is how a request type is served.
+// Route says how a request type is served.
 type Route struct {
 	Handle Handler
 	// Waits says that the handler may take long: it gets its own goroutine, and later requests

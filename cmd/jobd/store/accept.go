@@ -88,7 +88,7 @@ const (
 	// maxPassedOver is the maximum number of rows that are passed over at a time. If more are
 	// refused, the reason is not in the rows.
 	maxPassedOver = 1000
-	// passOverFor is how long a refused row is passed over.
+	// A refused row is passed over for passOverFor.
 	passOverFor = time.Minute
 )
 

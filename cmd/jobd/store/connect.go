@@ -15,7 +15,7 @@ import (
 
 const (
 	ioTimeout = 30 * time.Second
-	// lockTimeout is how many seconds a statement waits for a locked row.
+	// lockTimeout is the number of seconds that a statement waits for a locked row.
 	lockTimeout = "5"
 )
 

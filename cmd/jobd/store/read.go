@@ -35,8 +35,8 @@ const (
 	// maxTargets is the maximum number of targets that are found by reading the table, in addition
 	// to those that are served.
 	maxTargets = 100
-	// outputEnd is how many characters of an output's end are in a Detail. fieldStart is how many
-	// of the start of a user's column are.
+	// outputEnd is the number of characters of an output's end that are in a Detail. fieldStart is
+	// how many of the start of a user's column are.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
 	readTimeout           = 5 * time.Second
 	// readableID is the SQL condition that an id fits into an int64.

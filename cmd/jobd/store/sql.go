@@ -26,8 +26,8 @@ type Options struct {
 	Name       string        // name of the daemon
 	Lease      time.Duration // lease of an incarnation
 	ReadFields bool          // accepted rows have the user's columns
-	// ConfirmAfter is how long a row must be missing before it counts as deleted. It is also how
-	// long a trigger must refuse an output before the output counts as too large.
+	// A row that has been missing for ConfirmAfter counts as deleted. If a trigger has refused an
+	// output for ConfirmAfter, the output counts as too large.
 	ConfirmAfter time.Duration
 	Log          zerolog.Logger
 }
@@ -108,7 +108,7 @@ const (
 	maxConnections = 8
 	// maxReaders limits the connections that read for operators at a time. The others serve jobs.
 	maxReaders = 2
-	// shapePeriod is how often the table's shape is read again.
+	// shapePeriod is the interval at which the table's shape is read again.
 	shapePeriod = 5 * time.Second
 	maxAttempts = 10 // of one transaction
 	minPause    = 6 * time.Millisecond

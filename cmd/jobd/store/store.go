@@ -119,9 +119,9 @@ type Owner struct {
 // IsExpired reports whether the lease has expired, by the database's clock.
 func (o Owner) IsExpired() bool { return o.LeaseLeft <= 0 }
 
-// DeathReason returns the reason written into a row whose daemon died: it was running, though
-// without a launcher its job may not have begun. If the row's result is found in the
-// daemon's spool, it replaces the reason.
+// DeathReason returns the reason that is written into a row whose daemon died. The row was running,
+// but without a launcher its job may not have begun. If the row's result is found in the daemon's
+// spool, it replaces the reason.
 func DeathReason(name string) string {
 	return fmt.Sprintf("jobd '%s' died while the row was running", name)
 }

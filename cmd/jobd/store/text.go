@@ -134,8 +134,8 @@ func escapedLen(s string) int64 {
 	return n
 }
 
-// fitPacket cuts two texts until both fit into one statement of packet bytes. Each gets at least
-// half of it.
+// fitPacket cuts two texts until both fit into one statement of packet bytes. Each text gets at
+// least half of the packet.
 func fitPacket(a, b string, packet int64) (string, string) {
 	ea, eb := escapedLen(a), escapedLen(b)
 	if ea+eb <= packet {

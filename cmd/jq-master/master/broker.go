@@ -324,8 +324,8 @@ func (c *brokerConn) latestRefusal() string {
 	return c.refusal
 }
 
-// refusalPeriod is how long a refusal counts as recent: longer than refused jobs wait until they are
-// submitted again.
+// A refusal counts as recent for refusalPeriod, which is longer than refused jobs wait until they
+// are submitted again.
 const refusalPeriod = 10 * time.Second
 
 // health returns nil if all requests reach the broker.

@@ -97,8 +97,8 @@ func (m *machine) queuedJob(id job.ID, n *NewJob) *job.Job {
 	return j
 }
 
-// fullTime is how long the master reports that it is not ready after the store has refused a job
-// for lack of room.
+// After the store has refused a job for lack of room, the master reports for fullTime that it is
+// not ready.
 const fullTime = 5 * time.Second
 
 // rematch matches the jobs again if constraints have changed meanwhile.

@@ -186,8 +186,8 @@ func askedGlobs(last map[string]int64) []askedGlob {
 	return list
 }
 
-// silenceOf reports whether any worker serves a name, and how long ago one that does last asked for
-// jobs.
+// silenceOf reports whether any worker serves a name, and returns the time since such a worker last
+// asked for jobs.
 func silenceOf(askers []askedGlob, name string, now int64) (served bool, since time.Duration) {
 	at := int64(0)
 	for i := range askers {

@@ -275,7 +275,7 @@ func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 	})
 }
 
-// lingerTime is how long a pull waits for more jobs after the first ones.
+// lingerTime is the time that a pull waits for more jobs after the first ones.
 const lingerTime = 5 * time.Millisecond
 
 // minPull is the minimum time that a pull waits: enough for the broker to hand out a waiting job

@@ -25,7 +25,8 @@ func (m *Master) shouldYield(conn *brokerConn) bool {
 	return m.opt.Shared && !conn.broker.IsReachable() && m.opt.Store.HasWaitingStandby()
 }
 
-// firstTryPause is how long a master waits for its broker before it first competes for the lease.
+// firstTryPause is the time that a master waits for its broker before it first competes for the
+// lease.
 const firstTryPause = 200 * time.Millisecond
 
 // acquire waits for the lease, and meanwhile watches the shared broker.

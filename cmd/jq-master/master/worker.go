@@ -141,8 +141,8 @@ func (m *machine) workersByAge() []*worker {
 	return slices.SortedFunc(maps.Values(m.workers), func(a, b *worker) int { return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.ID[:], b.ID[:])) })
 }
 
-// silentAfter is how long a worker that pulls must have been silent before it may be forgotten to
-// make room for another one.
+// A worker that pulls must have been silent for silentAfter before it may be forgotten to make room
+// for another one.
 const silentAfter = 10 * time.Minute
 
 // dropSilent forgets the pulling worker that has been silent longest. Only silence shows that a

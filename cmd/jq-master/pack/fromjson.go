@@ -57,7 +57,7 @@ type reader struct {
 	tooDeepAt int
 }
 
-// maxTextDepth is how deeply the brackets of a text may be nested.
+// maxTextDepth limits the nesting of the brackets of a text.
 const maxTextDepth = 3*MaxDepth + 3
 
 func tooDeep(at int) *job.Fault {

@@ -10,7 +10,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// MaxDepth is how deeply values may be nested. A map in an array has depth 2.
+// MaxDepth limits the nesting of values. A map in an array has depth 2.
 const MaxDepth = 100
 
 // Kind is the kind of a value.

@@ -58,7 +58,7 @@ func (r *Redis) scriptArgs(ops []*op, lease string, ackedSeq uint64) []any {
 	return words
 }
 
-// opError is why a transition was refused although others in the same call were made.
+// opError says why a transition was refused although others in the same call were made.
 type opError string
 
 func (r opError) Error() string { return string(r) }

@@ -115,8 +115,9 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 
 // setClock sets the clock to the time of Redis, once. Later calls correct it, also those of a
 // standby: if the clock of Redis is set forward, keys and results must not end at a takeover.
-// Therefore the clock of a standby is set again when it is known by how much that of the active
-// master is ahead of Redis, and is that clock if it is behind.
+// Therefore the clock of a standby is set again when the lead of the active master's clock over
+// Redis is known. If the active master's clock is behind Redis, the standby's clock then equals it;
+// otherwise the standby's clock shows the time of Redis.
 func (r *Redis) setClock(storeTime, lead, uptime time.Duration, known bool) {
 	if r.clockKnown || r.clockSet && !known {
 		r.clock.follow(storeTime, uptime)

@@ -20,7 +20,7 @@ import (
 const (
 	leaseTerm  = 10 * time.Second
 	leaseRenew = 3 * time.Second
-	// answerTimeout is how long Redis may take to answer before it counts as away.
+	// Redis counts as away if it has not answered within answerTimeout.
 	answerTimeout = 3 * time.Second
 )
 

@@ -353,7 +353,7 @@ type exchange struct {
 	body            bytes.Buffer
 	json            []byte // buffer for a reply in JSON
 	sharedReply     []byte // the whole reply, if it is shared with other requests
-	// reserved is how many bytes of outbound the reply has.
+	// reserved is the number of bytes of outbound that the reply has.
 	reserved int64
 	replyBuilder
 }
@@ -504,7 +504,7 @@ const (
 	// count, too. Replies with up to largeReply bytes of jobs' data are not limited.
 	maxLargeReplies = 32
 	largeReply      = 16 << 10
-	// maxInboundBodies is how many bodies of the largest size may be read at a time.
+	// maxInboundBodies limits the bodies of the largest size that may be read at a time.
 	maxInboundBodies = 64
 	readStep         = 32 << 10
 )

@@ -18,7 +18,7 @@ import (
 const (
 	maxURL   = 2000 // bytes
 	maxToken = 1000 // bytes
-	// defaultPullWait is how long a pull waits by default.
+	// defaultPullWait is the time that a pull waits by default.
 	defaultPullWait = 30e9
 )
 

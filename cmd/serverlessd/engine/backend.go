@@ -103,8 +103,8 @@ const (
 	logAvailable = "the store is available"
 )
 
-// steadyTime is how long a store that was away must have answered before the log says that it is
-// available. So the log of a store that answers only now and then says that it is away.
+// A store that was away must have answered for steadyTime before the log says that it is available.
+// So the log of a store that answers only now and then says that it is away.
 const steadyTime = time.Second
 
 // noteAnswer records that the store answers (err is nil), or why it does not.

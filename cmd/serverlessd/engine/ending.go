@@ -22,7 +22,7 @@ type queuedEnding struct {
 	wall time.Duration
 }
 
-// loggedReason is how many bytes of a failed run's data the log shows.
+// loggedReason is the number of bytes of a failed run's data that the log shows.
 const loggedReason = 500
 
 // endingOf decides what happens to a job whose run has ended.

@@ -405,7 +405,8 @@ func TestLastRun(t *testing.T) {
 	look(secondEngine)
 }
 
-// TestStatusThatCountsAs500: a run whose status is none of those that handlers may give says so.
+// TestStatusThatCountsAs500: if a handler gives a status that does not exist, the run says so and
+// counts as 500.
 func TestStatusThatCountsAs500(t *testing.T) {
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())

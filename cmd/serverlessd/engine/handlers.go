@@ -12,7 +12,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// handlerEvery is how often the stores are asked for handlers that other daemons have changed.
+// handlerEvery is the interval at which the stores are asked for handlers that other daemons have
+// changed.
 const handlerEvery = 300 * time.Millisecond
 
 // handlers holds the newest version of each handler, as far as this daemon knows. All stores have

@@ -14,7 +14,7 @@ import (
 // they would be taken again at once.
 const hostPause = time.Second
 
-// hostError is why jobs of a language could not begin on this host, such as a full disk.
+// hostError says why jobs of a language could not begin on this host, such as a full disk.
 type hostError struct {
 	err    error
 	lastAt time.Time

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// pollEvery is how often a store is asked for jobs that other daemons have added.
+	// pollEvery is the interval at which a store is asked for jobs that other daemons have added.
 	pollEvery = 250 * time.Millisecond
 	// pickRetryPause is the pause after a store or broker could not be asked.
 	pickRetryPause = 100 * time.Millisecond
 )
 
-// takeBytes is how many bytes of payloads a Take reads before it ends, however many jobs a handler
-// wants at a time.
+// takeBytes is the number of bytes of payloads that a Take reads before it ends, however many jobs
+// a handler wants at a time.
 const takeBytes = 16 << 20
 
 // candidate is a type that has due jobs in a store. plan sets how many batches of its jobs to take,

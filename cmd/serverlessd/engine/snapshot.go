@@ -20,7 +20,8 @@ type Snapshot struct {
 	// failed or there was none. The map must not be changed.
 	Types   map[string]store.Counts `json:"-"`
 	Counted time.Time               `json:"-"`
-	// Imbalance is by how many jobs the stores' counts are wrong; anything but 0 is a bug.
+	// Imbalance is the number of jobs by which the stores' counts are wrong. It is 0 unless there
+	// is a bug.
 	Imbalance int64 `json:"imbalance"`
 
 	// The fields below have counts since the start of this daemon.
@@ -78,7 +79,8 @@ func (e *Engine) Snapshot() *Snapshot {
 	return snapshot
 }
 
-// stores returns what is known of each store, and by how many jobs their counts are wrong.
+// stores returns what is known of each store, and the number of jobs by which their counts are
+// wrong.
 func (e *Engine) stores() (snapshots []StoreSnapshot, imbalance int64) {
 	for _, b := range e.backends {
 		s := StoreSnapshot{Name: b.store.Name()}

@@ -2,7 +2,7 @@ package job
 
 import "time"
 
-// Outcome is how a run ended.
+// Outcome says how a run ended.
 type Outcome struct {
 	Status int    // 100 … 599
 	Retry  bool   // try again, whatever Status says: for HTTP's 408, 425 and 429
@@ -17,7 +17,7 @@ type Outcome struct {
 	Wall       time.Duration
 }
 
-// MaxStderr is how many bytes of a run's standard error are kept.
+// MaxStderr is the number of bytes of a run's standard error that are kept.
 const MaxStderr = 4 << 10
 
 // MinRetryDelay is the shortest RetryAfter.

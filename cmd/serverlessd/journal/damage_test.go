@@ -386,8 +386,8 @@ func (n *naiveJournal) ingest(r *Reservation) {
 }
 
 // TestRandomLosses: whatever fails, and whenever the power is lost or the program dies, accepted
-// lines are stored once and in order, refused lines never, and the lines of a request without an
-// answer either all or not at all.
+// lines are stored once and in order, and refused lines are never stored. Of a request without an
+// answer, either all lines are stored or none.
 func TestRandomLosses(t *testing.T) {
 	rounds := 100
 	if os.Getenv("JOURNAL_SEED") != "" {

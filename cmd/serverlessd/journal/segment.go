@@ -17,7 +17,7 @@ const (
 	// markEvery is the least distance, in bytes, between records of a segment whose offset is
 	// remembered.
 	markEvery = 64 << 10
-	// readAhead is how many bytes of a file are read at once.
+	// readAhead is the number of bytes of a file that are read at once.
 	readAhead = 256 << 10
 )
 

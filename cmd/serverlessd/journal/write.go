@@ -133,7 +133,7 @@ type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }
 
-// commitErrTTL is how long the outcome of the last append says whether the journal refuses lines.
+// For commitErrTTL, the outcome of the last append says whether the journal refuses lines.
 const commitErrTTL = 5 * time.Second
 
 // LastRefusal returns why the last lines were refused, or nil if they were accepted. A large request

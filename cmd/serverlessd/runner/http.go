@@ -21,11 +21,11 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// idleConnTimeout is how long an idle connection is kept. Common servers keep connections
-	// longer, so the runner closes them first: a request on a connection that the server is closing
-	// would fail.
+	// idleConnTimeout is the time for which an idle connection is kept. Common servers keep
+	// connections longer, so the runner closes them first: a request on a connection that the
+	// server is closing would fail.
 	idleConnTimeout = 4 * time.Second
-	// maxIdleConns is how many idle connections are kept for a host.
+	// maxIdleConns limits the idle connections that are kept for a host.
 	maxIdleConns = 256
 )
 

@@ -13,7 +13,8 @@ import (
 
 const (
 	maxLogLine = 1 << 10 // bytes of a line that the log shows
-	// tailSize is how many bytes of a process's last output are in the message about its death.
+	// tailSize is the number of bytes of a process's last output that are in the message about its
+	// death.
 	tailSize = 1 << 10
 )
 

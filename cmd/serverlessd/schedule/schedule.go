@@ -18,7 +18,7 @@ const (
 	quantum = 10 * time.Millisecond
 	// tieAge is the difference in age up to which two types count as equally old.
 	tieAge = 100 * time.Millisecond
-	// maxWarmTies is how many ties in a row a warm handler process may decide.
+	// maxWarmTies limits the ties in a row that a warm handler process may decide.
 	maxWarmTies = 4
 )
 

@@ -9,7 +9,7 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// maxVersions is how many versions of a handler are kept.
+// maxVersions is the number of versions of a handler that are kept.
 const maxVersions = 10
 
 // PutHandler implements Store.

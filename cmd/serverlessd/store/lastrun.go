@@ -19,7 +19,7 @@ type LastRun struct {
 	Data, Stderr []byte // at most MaxLastData bytes each
 }
 
-// MaxLastData is how many bytes of Data and of Stderr are kept.
+// MaxLastData is the number of bytes of Data, and of Stderr, that are kept.
 const MaxLastData = job.MaxStderr
 
 // writeLastRun writes how a job's last run ended.

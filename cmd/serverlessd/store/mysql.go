@@ -22,7 +22,7 @@ const (
 	// maxText limits the bytes of statements that are sent together. If the server's packets are
 	// smaller, it is less.
 	maxText = 1 << 20
-	// packetHead is how many bytes a packet has in addition to the text.
+	// packetHead is the number of bytes that a packet has in addition to the text.
 	packetHead = 1 << 10
 )
 

@@ -78,8 +78,8 @@ func TestPacketLimitRaised(t *testing.T) {
 	wg.Wait()
 }
 
-// TestServerChoosesCharset: payloads with bytes of any kind are stored by a server that ignores the
-// charset of its clients, in whose own charset a backslash may be half of a character.
+// TestServerChoosesCharset: a server that ignores the charset of its clients stores payloads with
+// bytes of any kind, although a backslash may be half of a character in the server's own charset.
 func TestServerChoosesCharset(t *testing.T) {
 	server := mariadbtest.New(t, "--skip-character-set-client-handshake", "--character-set-server=gbk")
 	s := openStore(t, address(t, server))

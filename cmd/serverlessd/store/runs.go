@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// maxRuns is how many of the last runs of a job are kept.
+	// maxRuns is the number of last runs of a job that are kept.
 	maxRuns = 16
-	// maxRunError is how many bytes of a run's error are kept.
+	// maxRunError is the number of bytes of a run's error that are kept.
 	maxRunError = 1 << 10
 )
 

@@ -64,8 +64,8 @@ type Store interface {
 	Leave(ctx context.Context, sysid string) error
 
 	// Waiting returns the types with due jobs, each with the age of the oldest job and a count up
-	// to 1,000. next is how long until the next deferred job is due (0: none within the hour).
-	// Waiting reads one job of each type.
+	// to 1,000. next is the time until the next deferred job is due, or 0 if none is due within the
+	// hour. Waiting reads one job of each type.
 	Waiting(ctx context.Context) (due []DueType, next time.Duration, err error)
 	// Take locks up to N due jobs of a type, the oldest first. It stops after the job that makes
 	// the sum of the payloads reach Bytes.
@@ -229,7 +229,7 @@ type SweepOptions struct {
 type SweepResult struct {
 	Freed, Abandoned, Expired, Purged int
 	CorrectedTimes                    int // jobs whose times were corrected, because they came from a clock that was ahead
-	// Ahead is by how much the clock of schedules is ahead of the store's.
+	// Ahead is the lead of the clock of schedules over the store's clock.
 	Ahead time.Duration
 	More  bool
 	// Imbalance is the number of jobs by which the counts are wrong. It is 0 unless there is a bug.

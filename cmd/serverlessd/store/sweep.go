@@ -161,9 +161,9 @@ type waitingRow struct {
 	lastEnd time.Time
 }
 
-// clockAhead returns by how much, judging by a waiting job's times, the clock that wrote them was
-// ahead. A job cannot have been added or run in the future, and no retry is delayed for
-// longer than retryFor.
+// clockAhead returns the lead of the clock that wrote a waiting job's times, as far as these times
+// show it. A job cannot have been added or run in the future, and no retry is delayed for longer
+// than retryFor.
 func (w *waitingRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	lead := max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now))
 	if wait := w.dt.Sub(now); lead <= 0 && w.tries > 0 && wait > retryFor {

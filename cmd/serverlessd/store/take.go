@@ -86,7 +86,7 @@ func (s *SQL) Take(ctx context.Context, want TakeRequest) (taken []TakenJob, err
 	return taken, err
 }
 
-// maxRead is how many payloads are read before their bytes are counted.
+// maxRead is the number of payloads that are read before their bytes are counted.
 const maxRead = 16
 
 // readPayloads reads the payloads that have rows of their own. As soon as all payloads together

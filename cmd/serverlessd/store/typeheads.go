@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// maxHeadAge is how long a head is used while the count of the type stays the same. This time is
-// limited, because the count also stays the same if other daemons add as many jobs as they take.
+// maxHeadAge is the time for which a head is used while the count of the type stays the same. This
+// time is limited, because the count also stays the same if other daemons add as many jobs as they
+// take.
 const maxHeadAge = time.Second
 
 // typeHead says when the oldest open job of a type is due. Open jobs are those that wait or are

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// storedWait is how long wait=store waits for a store.
+	// storedWait limits the time that wait=store waits for a store.
 	storedWait  = 30 * time.Second
 	maxDueYears = 10 // the longest delay, in years
 )
@@ -135,7 +135,7 @@ func (s *Web) append(r *request, p *parser, reply *addReply) (receipt journal.Re
 // requests.
 type idListJSON []byte
 
-// idSize is how many bytes an id takes in the JSON list.
+// idSize is the number of bytes that an id takes in the JSON list.
 const idSize = job.IDLen + len(`"",`)
 
 func (l *idListJSON) add(id job.ID) { *l = append(append(append(*l, `,"`...), id...), '"') }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// smallBody is how many bytes of a body are read before it needs a buffer. So large bodies that
-// arrive slowly do not delay small ones.
+// smallBody is the number of bytes of a body that are read before the body needs a buffer. So large
+// bodies that arrive slowly do not delay small ones.
 const smallBody = 64 << 10
 
-// bufferWait is how long a body or a result waits for a buffer.
+// bufferWait limits the time that a body or a result waits for a buffer.
 const bufferWait = time.Second
 
 // bufferPool limits how many large bodies or results are in memory. Each of them occupies a buffer. A

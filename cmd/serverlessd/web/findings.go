@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxBehind is how long a job may wait in the journal for a store before that is a finding.
+	// If a job waits in the journal for a store for longer than maxBehind, that is a finding.
 	maxBehind = time.Minute
 	// nearPercent is the percentage of a limit from which a count is "close" to the limit.
 	nearPercent = 90

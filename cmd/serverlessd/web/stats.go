@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxSnapshotAge is how long a snapshot is used.
+	// maxSnapshotAge is the time for which a snapshot is used.
 	maxSnapshotAge = 2 * time.Second
 	// maxTypes is the maximum number of types in a snapshot.
 	maxTypes = 1000

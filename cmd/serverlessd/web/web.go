@@ -106,7 +106,7 @@ func New(q Queue, d *door.Door, opt Options) *Web {
 }
 
 // Watch takes snapshots at intervals until stop is closed. So plots have data when the page is
-// opened, and findings show correctly since when they have lasted.
+// opened, and findings show how long they have lasted.
 func (s *Web) Watch(stop <-chan struct{}) { s.history.Collect(stop, s.moment) }
 
 // request is a request and what is known about it.
