@@ -79,7 +79,7 @@ func (s *servers) measureBatches(ctx context.Context, jobs int, o Options) error
 	return pushers.Wait()
 }
 
-// The headers of requests, by the type of their bodies.
+// These are the headers of requests, by the type of their bodies.
 var (
 	msgpack  = map[string]string{"Content-Type": "application/msgpack"}
 	jsonType = map[string]string{"Content-Type": "application/json"}

@@ -23,8 +23,8 @@ type Plan struct {
 	Events   []*Event
 	Rounds   int
 	Settings brokers.Settings
-	// OnStart is called before each measurement, OnEnd after it; both may be nil. OnEnd gets the
-	// round or, if it failed, the error.
+	// OnStart is called before each measurement, and OnEnd is called after it. Both may be nil.
+	// OnEnd gets the round or, if it failed, the error.
 	OnStart func(round int, kind *brokers.Kind, event *Event)
 	OnEnd   func(round int, kind *brokers.Kind, event *Event, r *result.Round, err error)
 }

@@ -95,7 +95,7 @@ func CurrentBuild() Build {
 	return b
 }
 
-// BuildOf describes the Go program in a file. It returns nil if the file is not one.
+// BuildOf describes the Go program in a file. It returns nil if the file is no Go program.
 func BuildOf(path string) *Build {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

@@ -69,7 +69,7 @@ func FilesNeeded(opt *Options) uint64 {
 	return uint64(2*opt.Submitters + opt.Workers + opt.IdleWorkers + spareFiles)
 }
 
-// Reasons why a server cannot be measured with a shape.
+// These are the reasons why a server cannot be measured with a shape.
 const (
 	ErrNoQueue    = brokers.Unsupported("it has no queue: a job is dropped if no worker waits for it")
 	ErrNoPrefetch = brokers.Unsupported("it gives a worker connection one job at a time")

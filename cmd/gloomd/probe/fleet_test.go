@@ -592,7 +592,7 @@ func TestDrainingBrokerLendsItsJobs(t *testing.T) {
 			t.Errorf("%s, %v", r.Body, err)
 		}
 	}
-	// The other way round: a has jobs that only the new b can run.
+	// In the other direction, a has jobs that only the new b can run.
 	b.start()
 	b.awaitPeers(1)
 	last, err := a.newSubmitter().Submit(t.Context(), gloom.Job{Type: "echo", Body: jsonBody("1")})

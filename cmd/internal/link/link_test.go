@@ -56,7 +56,7 @@ func TestForeignFoldersStay(t *testing.T) {
 		folderPrefix + "other/" + markName, folderPrefix + "other/submit", // another program's mark
 	}
 	makeFiles(t, tmp, paths...)
-	// A folder of a daemon to which another program has added a file.
+	// This is a daemon's folder to which another program has added a file.
 	used := newFolder(t)
 	makeFiles(t, used, "notes")
 	// Files behind a symbolic link must not be removed.

@@ -67,7 +67,7 @@ func TestClockAtTakeover(t *testing.T) {
 	acquire(t, first)
 	second := standby(t, secondClient(t, first))
 	<-second.waitReasons
-	// As if the clock of Redis had been right until now, and wrong since.
+	// From now on, the stores' clocks run as if the clock of Redis had been set forward just now.
 	for _, r := range []*Redis{first, second.Redis} {
 		r.clock.start(since1970(time.Now())-set, boot.Since())
 	}

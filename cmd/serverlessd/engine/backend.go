@@ -97,7 +97,7 @@ func (b *backend) setFailure(action string, err error) {
 	}
 }
 
-// What the log says of a store.
+// These are the log's messages about a store.
 const (
 	logAway      = "the store is away; jobs are waiting"
 	logAvailable = "the store is available"

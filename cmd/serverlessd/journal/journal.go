@@ -242,7 +242,7 @@ func (j *Journal) loadSegment(s *segment, end int64, recorded bool) error {
 	case !recorded:
 		end, err = s.findEnd(s.readableTo)
 		if err == nil && !j.opt.NoSync {
-			// What is read from here on must be durable.
+			// All bytes that are read from here on must be durable.
 			if err := s.file.Sync(); err != nil {
 				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync the writes of an earlier process")
 			}

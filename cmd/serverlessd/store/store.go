@@ -124,7 +124,7 @@ type Store interface {
 	// ErrSchedules if the client has too many schedules.
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error
 	// DropSchedule removes a schedule. If fromFile is set, the schedule must be one of the file,
-	// otherwise it must not. It returns ErrUnknown or ErrFromFile if it removes nothing.
+	// otherwise it must not be one. It returns ErrUnknown or ErrFromFile if it removes nothing.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
 	// Schedules returns the schedules of a client, or of all clients if client is "", sorted by
 	// name, beginning after a key. Schedule returns one schedule, or ErrUnknown. FileSchedules
