@@ -16,7 +16,8 @@ const (
 // compared; they are compared by name.
 type auditState struct {
 	lastType                   string
-	miscounted, lastMiscounted int64 // differences between counts and jobs: in this round through all types, and in the last one
+	lastJobtype                string // the last type of a job for which addCounts has searched for counts
+	miscounted, lastMiscounted int64  // differences between counts and jobs: in this round through all types, and in the last one
 	// miscountedTypes are the types whose counts were wrong when they were last compared, for example
 	// because a backup was restored table by table. Their jobs must run all the same.
 	miscountedTypes map[string]bool
@@ -55,7 +56,7 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 	}
 	round.miscounted += swept.Imbalance
 	if len(compared) < auditTypes {
-		round = auditState{lastMiscounted: round.miscounted}
+		round = auditState{lastMiscounted: round.miscounted, lastJobtype: round.lastJobtype}
 	}
 	swept.Imbalance = max(round.miscounted, round.lastMiscounted)
 	round.miscountedTypes = maps.Clone(before.miscountedTypes)
@@ -71,5 +72,49 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.audited = round
+	return nil
+}
+
+// addCounts adds a row of counts to the next few types that have jobs but no counts, as after a backup
+// of which sq_counts was restored last. The audit then sees that these counts are wrong.
+func (s *SQL) addCounts(ctx context.Context, _ SweepOptions, _ *SweepResult) error {
+	var lastType string
+	var uncounted []string
+	err := s.read(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		s.mu.Lock()
+		lastType = s.audited.lastJobtype
+		s.mu.Unlock()
+		uncounted = nil
+		for range auditTypes {
+			var next sql.NullString
+			var counted bool
+			err := queryOne(ctx, q, "SELECT j.type, EXISTS(SELECT 1 FROM sq_counts c WHERE c.type = j.type) FROM (SELECT MIN(type) AS type FROM sq_jobs WHERE type > ?) j",
+				[]any{lastType}, &next, &counted)
+			if err != nil {
+				return err
+			}
+			if lastType = next.String; lastType == "" {
+				return nil
+			}
+			if !counted && lastType != sysidType {
+				uncounted = append(uncounted, lastType)
+			}
+		}
+		return nil
+	})
+	if err == nil && len(uncounted) > 0 {
+		err = s.transact(ctx, "add counts", func(t *tx) error {
+			for _, jobtype := range uncounted {
+				t.add("sq_counts", "type, slot", countColumns, append([]any{jobtype, t.store.slot}, new(Counts).columnPointers()...)...)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.audited.lastJobtype = lastType
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // Sweep implements Store.
 func (s *SQL) Sweep(ctx context.Context, want SweepOptions) (swept SweepResult, err error) {
-	for _, f := range []func(context.Context, SweepOptions, *SweepResult) error{s.expireLocks, s.correctTimes, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.audit} {
+	for _, f := range []func(context.Context, SweepOptions, *SweepResult) error{s.expireLocks, s.correctTimes, s.abandonUnhandled, s.expire, s.purge, s.expireKeys, s.dropReadPoints, s.addCounts, s.audit} {
 		if err := f(ctx, want, &swept); err != nil {
 			return swept, err
 		}
