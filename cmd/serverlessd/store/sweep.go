@@ -102,14 +102,15 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 			toRow.due = formatTime(now)
 		}
 		seen := 0
-		return eachRow(ctx, q, "SELECT "+rowColumns+", (SELECT dt FROM sq_last WHERE sq_last.id = sq_jobs.id) FROM sq_jobs WHERE `lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
+		return eachRow(ctx, q, "SELECT "+rowColumns+", (SELECT l.dt FROM sq_last l WHERE l.id = sq_jobs.id), (SELECT l.tries FROM sq_last l WHERE l.id = sq_jobs.id) FROM sq_jobs WHERE `lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
 			[]any{toRow.due, toRow.due, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
 				if more = len(lateRows) == want.Limit; more {
 					return nil
 				}
 				var lastEnd sqlTime
-				h, err := scanLocked(r, &lastEnd)
-				if w := (waitingRow{h, lastEnd.time()}); w.clockAhead(now, want.RetryFor) > 0 {
+				var lastTry sql.NullInt64
+				h, err := scanLocked(r, &lastEnd, &lastTry)
+				if w := (waitingRow{h, lastEnd.time(), int(lastTry.Int64)}); w.clockAhead(now, want.RetryFor) > 0 {
 					lateRows[h.id] = w
 				}
 				seen++
@@ -154,19 +155,21 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	return nil
 }
 
-// waitingRow is a row whose job waits. lastEnd is when its last run ended without success, zero if
-// it has had no such run.
+// waitingRow is a row whose job waits. lastEnd is when its last run ended without success, and lastTry
+// the number of that run; they are zero if it has had no such run.
 type waitingRow struct {
 	lockedRow
 	lastEnd time.Time
+	lastTry int
 }
 
 // clockAhead returns the lead of the clock that wrote a waiting job's times, as far as these times
 // show it. A job cannot have been added or run in the future, and no retry is delayed for longer
-// than retryFor.
+// than retryFor. If the end of its last try is known and is past, only an add in mode extend can have
+// delayed it further.
 func (w *waitingRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	lead := max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now))
-	if wait := w.dt.Sub(now); lead <= 0 && w.tries > 0 && wait > retryFor {
+	if wait := w.dt.Sub(now); lead <= 0 && w.tries > w.lastTry && wait > retryFor {
 		lead = wait
 	}
 	return lead

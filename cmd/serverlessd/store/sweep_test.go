@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gloom/bench/throwaway/mariadbtest"
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
@@ -360,6 +361,32 @@ func TestRetryWrittenAhead(t *testing.T) {
 			checkEqual(t, "ended later", got.Last.At.Sub(was.Last.At).Abs() > time.Minute, false)
 			checkEqual(t, "asked for", get(t, s, asked.ID).Due.Sub(was.Due).Abs().Round(time.Minute), 3*time.Hour)
 		}
+	})
+}
+
+// TestExtendedRetry: a job that waits for its next try and is then extended, for longer than jobs are
+// retried, waits as long as the client has requested, also after a restart.
+func TestExtendedRetry(t *testing.T) {
+	forEachStore(t, func(t *testing.T, open func() Store) {
+		s := open()
+		e := entry("a-x", "1")
+		share := func(req unique.Request, due time.Time) {
+			e.Due = due
+			if _, err := s.AddUnique(t.Context(), []KeyedEntry{{Key: "k", Entry: e}}, req, time.Now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		share(unique.Request{}, time.Time{})
+		run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+		end(t, s, testSysid, RunEnd{Run: run, Action: EndRetry, Code: job.CodeError, Status: 500, Delay: time.Minute,
+			Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}})
+		share(unique.Request{Mode: unique.ModeExtend}, time.Now().Add(24*time.Hour))
+		was := get(t, s, e.ID).Due
+		s = open()
+		w := laxSweep
+		w.RetryFor = 6 * time.Hour
+		sweep(t, s, w)
+		checkEqual(t, "due after a restart", get(t, s, e.ID).Due, was)
 	})
 }
 
