@@ -77,6 +77,39 @@ func TestResultsBounded(t *testing.T) {
 	}
 }
 
+// TestResultsOfGloomWorkersBounded: a run at a Gloom worker has failed if there is no room for its
+// result.
+func TestResultsOfGloomWorkersBounded(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.MaxBytes = 64 << 10
+	var records []*record
+	for n := range 40 {
+		j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true, MaxRetry: 1}, Seq: uint64(n + 1), Enqueued: w.now}
+		w.memory.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
+		w.step(m, func() {
+			m.load(j, 0, 0)
+			r := m.jobs.Get(j.ID)
+			r.submitted = true
+			records = append(records, r)
+		})
+	}
+	w.store.flush()
+	for _, r := range records {
+		w.step(m, func() {
+			m.onBrokerAnswer(r.ID, r.submission, &job.Outcome{Success: true, Result: make([]byte, 4<<10)}, false)
+		})
+	}
+	w.store.flush()
+	w.store.flush()
+	if m.ledger.Done != 16 || m.ledger.Retries != 24 { // 16 results of 4 KiB fit
+		t.Errorf("%d jobs are done, %d are retried", m.ledger.Done, m.ledger.Retries)
+	}
+	if r := records[39]; r.State != job.Retrying || !strings.Contains(r.Message, "4096 bytes (max-bytes)") {
+		t.Errorf("a job without room for its result is %v: %q", r.State, r.Message)
+	}
+}
+
 // TestSingleLargeResult: there is always room for a result if no other result is kept.
 func TestSingleLargeResult(t *testing.T) {
 	m := newMachine(DefaultLimits(), 1)

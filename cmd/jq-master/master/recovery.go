@@ -2,6 +2,7 @@ package master
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"gloom/cmd/jq-master/job"
@@ -311,7 +312,12 @@ func (m *machine) recordAttempt(r *record, o *job.Outcome) {
 	j.Deadline = m.wallTime + toMillis(m.TimeoutGrace)
 	run := &run{worker: m.gloomWorker, stateBefore: r.State, deadline: never, delivered: true}
 	r.ensureRunInfo().run = run
-	m.write(opStart, r, j, 0, 0, func() { m.end(r, o, true) })
+	m.write(opStart, r, j, 0, 0, func() {
+		if m.checkResultRoom(r, o) != nil { // unlike other workers, a Gloom worker cannot report again
+			o = &job.Outcome{Reason: job.Other, Retry: true, Message: fmt.Sprintf("there is no room for its result of %d bytes (max-bytes)", len(o.Result))}
+		}
+		m.end(r, o, true)
+	})
 	m.replaceJob(r, j)
 	m.ledger.HandedOut++
 }
