@@ -304,7 +304,7 @@ func (b *Broker) backoff(base int64, n int) int64 {
 func (b *Broker) loseWorker(w *worker, expulsion string) {
 	delay := int64(-1)
 	b.leaveIdleLine(w)
-	if w.runs.n > 0 {
+	if w.runs.n > 0 && !w.isBorrower {
 		if other := w.idleLine().idleWorkers.First(); other != nil && !other.isBorrower { // borrowers are last
 			delay = int64(LossPause)
 		}
