@@ -119,6 +119,10 @@ func (s *guardState) timeoutMS() int {
 func (s *guardState) expire() {
 	s.killGroups()
 	pids, unsure := killOnce(s.owner)
+	// Later than this, no process that was about to begin at the limit can still be without its
+	// environment. Others begin all the time on a busy host, and looking for them all the time takes much of
+	// a processor while the limit is not moved, for example because the database is away.
+	unsure = unsure && int64(boot.Since())-s.deadline < int64(2*execGrace)
 	s.mayHaveSurvivors = len(pids) > 0 || unsure
 }
 

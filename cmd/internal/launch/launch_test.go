@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"gloom/cmd/internal/boot"
 )
 
 // TestMain lets the test binary be the program that is killed, and its guard.
@@ -519,5 +522,27 @@ func TestCaptureTakesLittleMemory(t *testing.T) {
 	}
 	if c.pieces != nil {
 		t.Error("the capture still holds the output")
+	}
+}
+
+// TestLapsedGuardRests: long after the limit, a guard does not look for processes all the time because
+// some that are not its own begin.
+func TestLapsedGuardRests(t *testing.T) {
+	other := exec.Command("sleep", "60")
+	other.Env = []string{} // it looks as if it were about to get its environment
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Wait()
+	defer other.Process.Kill()
+	for _, c := range []struct {
+		ago  time.Duration
+		want bool
+	}{{time.Millisecond, true}, {time.Minute, false}} {
+		s := guardState{owner: "nobody", processes: make(map[int]bool), deadline: int64(boot.Since() - c.ago)}
+		s.expire()
+		if s.mayHaveSurvivors != c.want {
+			t.Errorf("%v after the limit the guard looks all the time: %v, want %v", c.ago, s.mayHaveSurvivors, c.want)
+		}
 	}
 }
