@@ -68,6 +68,7 @@ const (
 	HeldForWorker     // no worker serves its type
 	HeldByLeftWorkers // all workers that serve its type have left
 	HeldByBusyWorkers // all workers of its type are busy
+	HeldByAwayWorkers // so are they, but none runs a job of its type
 )
 
 // Explain returns the state of the job with this id, and false if there is no such job.
@@ -162,6 +163,8 @@ func (b *Broker) holdOf(jt *jobType, info *JobInfo) Hold {
 		return HeldForWorker
 	case !b.hasWorkers(jt):
 		return HeldByLeftWorkers
+	case jt.runningHere() == 0:
+		return HeldByAwayWorkers
 	}
 	return HeldByBusyWorkers
 }

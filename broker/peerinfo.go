@@ -17,6 +17,8 @@ type WorkerInfo struct {
 	JobsOut int // how many jobs are out on it, overdue runs included
 	Overdue int
 	HasLeft bool
+	// IsSilent reports that the worker has no credit: it does not read, or does not answer pings.
+	IsSilent bool
 	// IdleTime is how long the worker has had no job. It is 0 while the worker has one.
 	IdleTime time.Duration
 	// Jobs are the ids of up to maxWorkerIDs jobs that are out on it.
@@ -77,7 +79,7 @@ func (w *worker) serves(typ []byte) bool {
 }
 
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
-	info := WorkerInfo{Peer: w.id, Room: w.room, JobsOut: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft}
+	info := WorkerInfo{Peer: w.id, Room: w.room, JobsOut: w.runs.n, Overdue: w.overdueRuns, HasLeft: w.hasLeft, IsSilent: w.credit <= 0}
 	if w.jobType != nil {
 		info.Type, info.Types, info.Serves = w.jobType.name, 1, [][]byte{w.jobType.name}
 	}

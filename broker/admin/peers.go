@@ -50,7 +50,7 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 		for i := range found {
 			info := &found[i]
 			worker := api.Worker{
-				Peer: *a.apiPeer(info.Peer, ""), Types: info.Types, Prefetch: info.Room, Out: info.JobsOut, Overdue: info.Overdue, Left: info.HasLeft,
+				Peer: *a.apiPeer(info.Peer, ""), Types: info.Types, Prefetch: info.Room, Out: info.JobsOut, Overdue: info.Overdue, Left: info.HasLeft, Silent: info.IsSilent,
 				IdleSeconds: info.IdleTime.Seconds(), Jobs: stringsOf(info.Jobs), Serves: stringsOf(info.Serves), UnreadBytes: a.unreadBytes(info.Peer),
 			}
 			if info.Type != nil {

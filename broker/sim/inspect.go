@@ -29,7 +29,7 @@ func (r *runner) comparePeers() error {
 		if w.typ != "" {
 			want.Type = []byte(w.typ)
 		}
-		want.Room, want.JobsOut, want.Overdue, want.HasLeft = w.room, len(w.out), w.overdue(), w.left
+		want.Room, want.JobsOut, want.Overdue, want.HasLeft, want.IsSilent = w.room, len(w.out), w.overdue(), w.left, w.credit <= 0
 		if len(w.out) <= 16 {
 			want.Jobs = nil
 			for _, run := range w.out {
@@ -128,7 +128,11 @@ func (o *oracle) holdForWorkers(typ string) broker.Hold {
 	hold := broker.HeldForWorker
 	for _, w := range o.peers {
 		if w.kind == workers && w.joined && w.serves(typ) {
-			if !w.left {
+			switch {
+			case w.left:
+			case o.active(typ) == 0:
+				return broker.HeldByAwayWorkers
+			default:
 				return broker.HeldByBusyWorkers
 			}
 			hold = broker.HeldByLeftWorkers

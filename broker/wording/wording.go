@@ -174,6 +174,8 @@ func WaitingFor(x *broker.JobInfo) string {
 		return "all workers of its type have left"
 	case broker.HeldByBusyWorkers:
 		return "all workers of its type are busy"
+	case broker.HeldByAwayWorkers:
+		return "all workers of its type run jobs of other types, hold overdue runs, or do not answer"
 	}
 	return ""
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin/api"
-	"gloom/cmd/gloom/doors"
 	"gloom/cmd/internal/cli"
 )
 
@@ -169,7 +168,7 @@ func rulesOf(x *api.Type) string {
 	return strings.Join(s, ", ")
 }
 
-func (l *listCommand) workerTable(items []doors.Worker, limit int) table.Writer {
+func (l *listCommand) workerTable(items []api.Worker, limit int) table.Writer {
 	w := cli.NewTable(
 		cli.Column{Name: "ADDRESS", AlignLeft: true}, cli.Column{Name: "TYPE", AlignLeft: true, MaxWidth: 24}, cli.Column{Name: "STATE", AlignLeft: true},
 		cli.Column{Name: "SINCE"}, cli.Column{Name: "CLIENT", AlignLeft: true, MaxWidth: limit},

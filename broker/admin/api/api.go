@@ -493,6 +493,7 @@ type Worker struct {
 	Out         int      `json:"out"`
 	Overdue     int      `json:"overdue"`
 	Left        bool     `json:"left"`
+	Silent      bool     `json:"silent"` // it gets no jobs until it answers a ping, or reads; of a door: it has not requested jobs, or does not answer
 	IdleSeconds float64  `json:"idle_seconds"`
 	Jobs        []string `json:"jobs"` // ids of the first 16 that it holds
 	// Serves are the first 16 names and patterns of the types that it serves.

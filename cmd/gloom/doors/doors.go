@@ -34,12 +34,6 @@ type Status struct {
 	Rates *api.Rates `json:"rates,omitempty"`
 }
 
-// Worker is a worker of a daemon.
-type Worker struct {
-	api.Worker
-	Silent bool `json:"silent,omitempty"` // it has not requested jobs, or does not answer
-}
-
 // readStatus returns what all daemons report about themselves.
 func (d *Door) readStatus(r *http.Request) (*Status, error) {
 	var s struct {

@@ -109,9 +109,9 @@ func (m *jobd) workers(r *http.Request) (any, error) {
 		Silent  bool         `json:"silent"`
 	}]
 	err := m.requestPage(r, "/v1/workers", &page)
-	out := api.List[Worker]{Items: []Worker{}, Next: page.Next}
+	out := api.List[api.Worker]{Items: []api.Worker{}, Next: page.Next}
 	for _, w := range page.Items {
-		x := Worker{Silent: w.Silent, Worker: api.Worker{Peer: api.Peer{Address: w.Address, Client: w.Name, Seconds: secondsSince(w.Since)}, Types: len(w.Targets), Jobs: []string{}}}
+		x := api.Worker{Peer: api.Peer{Address: w.Address, Client: w.Name, Seconds: secondsSince(w.Since)}, Types: len(w.Targets), Silent: w.Silent, Jobs: []string{}}
 		if w.Silent {
 			w.Trouble = "does not answer"
 		}

@@ -123,13 +123,13 @@ const maxPage = 500
 
 func (q *jq) workers(r *http.Request) (any, error) {
 	list, next, err := q.askWorkers(r, parseLimit(r, maxPage), parsePlace(r))
-	out := page[Worker]{List: api.List[Worker]{Items: []Worker{}}, Place: next}
+	out := page[api.Worker]{List: api.List[api.Worker]{Items: []api.Worker{}}, Place: next}
 	for i := range list {
 		w := &list[i]
-		x := Worker{Silent: w.Silent, Worker: api.Worker{
+		x := api.Worker{
 			Peer:  api.Peer{Address: cmp.Or(w.URL, "pulls"), Client: w.Name + " " + w.ID, Seconds: secondsSince(w.Since)},
-			Types: len(w.Names), Prefetch: w.MaxJobs, Out: w.Running, Left: w.Leaving, Jobs: []string{}, Serves: w.Names,
-		}}
+			Types: len(w.Names), Prefetch: w.MaxJobs, Out: w.Running, Left: w.Leaving, Silent: w.Silent, Jobs: []string{}, Serves: w.Names,
+		}
 		if w.Silent {
 			x.IdleSeconds = secondsSince(w.Seen)
 		}

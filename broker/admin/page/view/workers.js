@@ -12,7 +12,7 @@ const peerName = p => html`<span class="name">${p.client ?? html`<span class="mu
 
 /** @type {import('../table.js').Column[]} */
 const workerColumns = [
-  { name: 'Worker', class: 'main', of: w => html`${peerName(w)} ${w.overdue > 0 && badge(`${count(w.overdue)} overdue`, 'warning')} ${w.left && badge('leaving')}` },
+  { name: 'Worker', class: 'main', of: w => html`${peerName(w)} ${w.overdue > 0 && badge(`${count(w.overdue)} overdue`, 'warning')} ${w.left && badge('leaving')} ${w.silent && badge('silent', 'warning')}` },
   { name: 'Serves', wide: 1, of: w => servedTypes(w.serves, w.types) },
   { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${link(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${duration(currentAge(w, w.idle_seconds))}</span>` },
   { name: 'Jobs', num: true, wide: 2, title: 'jobs out on it, of those that it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
