@@ -244,6 +244,7 @@ var nonsense = []badInput{
 	{name: "a job without a body", frames: []string{`{"action":"job","id":"a","type":"echo"}`}},
 	{name: "a cancel without an id", frames: []string{`{"action":"cancel"}`}},
 	{name: "oks that nothing asked for", frames: []string{`{"ok":true}`, `{"ok":true}`, `{"ok":true}`, `{"ok":true}`}},
+	{name: "an error that nothing asked for", frames: []string{`{"error":"weird","reason":"none"}`}},
 	{name: "a refusal of the connection", frames: []string{`{"error":"overloaded","reason":"one too many"}`}},
 }
 
@@ -306,4 +307,27 @@ func nonsenseToWorker(w *world) {
 		w.until("a job is answered after "+input.name, isServed.Load)
 		a.Kill()
 	}
+}
+
+// answerRefused: a worker whose answer is refused, and then the failure that it reports instead, serves
+// further jobs.
+func answerRefused(w *world) {
+	var isServed atomic.Bool
+	addr := newFake(w, func(n int, p *peer) {
+		p.skipTo("join")
+		p.send(`{"ok":true}`)
+		if n == 0 {
+			p.send(`{"action":"job","id":"a1","type":"echo","body":1}`)
+			p.skipTo("respond")
+			p.send(`{"error":"weird","reason":"none","id":"a1"}`)
+			p.skipTo("fail")
+			p.send(`{"error":"weird","reason":"none","id":"a1"}`)
+		}
+		p.send(`{"action":"job","id":"a2","type":"echo","body":2}`)
+		isServed.Store(strings.Contains(p.skipTo("respond"), `"a2"`) || isServed.Load())
+		p.send(`{"ok":true}`)
+		io.Copy(io.Discard, p)
+	})
+	w.worker(agent.Options{Addrs: []string{addr}, Types: []string{"echo"}})
+	w.until("a job is answered after a refused failure", isServed.Load)
 }

@@ -39,4 +39,5 @@ var scenarios = []struct {
 	{"a broker falls silent", silentBroker},
 	{"a broker sends nonsense to a submitter", nonsenseToSubmitter},
 	{"a broker sends nonsense to a worker", nonsenseToWorker},
+	{"a refused answer, and a refused failure", answerRefused},
 }

@@ -242,7 +242,7 @@ export class Worker {
         error = failed;
       }
       if (stopping.aborted) return;
-      if (isPermanent(error)) {
+      if (event === "failed" && isPermanent(error)) {
         notify({ event: "given up", addr, error });
         this.#refusal ??= error;
         return;

@@ -296,13 +296,17 @@ final class Worker
             });
         }
         try {
-            $this->request($at, $answer);
-        } catch (RefusedException $e) {
-            if ($e->error !== 'unknown_id') {
-                $this->request($at, $this->failure($message['id'], new Fatal("answer {$e->getMessage()}")));
+            try {
+                $this->request($at, $answer);
+            } catch (RefusedException $e) {
+                if ($e->error !== 'unknown_id') {
+                    $this->request($at, $this->failure($message['id'], new Fatal("answer {$e->getMessage()}")));
+                }
             }
         } catch (LostException) {
             // Its job goes to another worker.
+        } catch (RefusedException $e) {
+            $at->close($e); // otherwise the broker might take the job to be running here
         }
     }
 

@@ -199,7 +199,7 @@ class AsyncWorker:
                 self._sockets_by_task[task] = None
             if self._leaving:
                 return
-            if is_permanent(cause):
+            if not socket.joined and is_permanent(cause):
                 self._refusal = self._refusal or cause
                 self._options.report(Notice(Event.GIVEN_UP, addr, cause))
                 return
