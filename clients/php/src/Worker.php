@@ -264,7 +264,7 @@ final class Worker
                 $this->request($at, Wire::encode(['action' => 'leave']));
                 foreach ($this->waiting as [$from, $message]) {
                     if ($from === $at) {
-                        $this->request($at, Wire::encode(['action' => 'release', 'id' => $message['id']]));
+                        $this->request($at, Wire::encode(['action' => 'release', 'id' => $message['id']]), $message['id']);
                     }
                 }
             } catch (GloomException $e) {
@@ -297,10 +297,10 @@ final class Worker
         }
         try {
             try {
-                $this->request($at, $answer);
+                $this->request($at, $answer, $message['id']);
             } catch (RefusedException $e) {
                 if ($e->error !== 'unknown_id') {
-                    $this->request($at, $this->failure($message['id'], new Fatal("answer {$e->getMessage()}")));
+                    $this->request($at, $this->failure($message['id'], new Fatal("answer {$e->getMessage()}")), $message['id']);
                 }
             }
         } catch (LostException) {
@@ -353,13 +353,13 @@ final class Worker
         ]);
     }
 
-    /** Sends a request, and waits for its reply. */
-    private function request(Connection $at, string $frame): void
+    /** Sends a request about the job with this id, and waits for its reply. */
+    private function request(Connection $at, string $frame, ?string $id = null): void
     {
         $told = false;
         $at->ask($frame, static function (?GloomException $error) use (&$told): void {
             $told = $error ?? true;
-        });
+        }, $id);
         while ($told === false) {
             Connection::pump([$at], 60.0);
         }
@@ -374,7 +374,7 @@ final class Worker
         $frame = Wire::encode(['action' => 'progress', 'id' => $job->id, 'body' => RawJson::from($body)]);
         if ($this->at !== null && $this->running === $job->id) {
             try {
-                $this->request($this->at, $frame);
+                $this->request($this->at, $frame, $job->id);
             } catch (GloomException) {
                 // The run has ended; unwanted will report it.
             }
