@@ -175,7 +175,7 @@ func WaitingFor(x *broker.JobInfo) string {
 	case broker.HeldByBusyWorkers:
 		return "all workers of its type are busy"
 	case broker.HeldByAwayWorkers:
-		return "all workers of its type run jobs of other types, hold overdue runs, or do not answer"
+		return "all workers of its type are busy with jobs of other types, hold overdue runs, or do not answer"
 	}
 	return ""
 }
