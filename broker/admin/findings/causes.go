@@ -305,7 +305,7 @@ func (f *finder) checkStopped(t *Type, find func(severity, cause string, msg mes
 		}
 		if t.Figures.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none is running: its %d workers run jobs of other types, hold overdue runs, or do not answer", finding.JobsWaiting(free), t.Figures.Workers),
+				return fmt.Sprintf("%s, and none is running: its %d workers are busy with jobs of other types, hold overdue runs, or do not answer", finding.JobsWaiting(free), t.Figures.Workers),
 					"see what they do (gloom ls workers), or add workers"
 			})
 			return true
