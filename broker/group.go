@@ -21,7 +21,7 @@ type group struct {
 	rulesVersion     uint64 // the value of Broker.rulesVersion when its limits were set
 	// counted reports that the group counts against MaxGroups.
 	counted bool
-	// shut reports that a rule lets no more of its jobs run.
+	// shut is set while a rule lets no more of the group's jobs run.
 	shut     bool
 	timerPos int32 // position in Broker.timers, or -1
 	// parked holds the heldQueues of the group that are in no line, ordered by their best jobs.

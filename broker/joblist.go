@@ -9,8 +9,8 @@ type jobList struct {
 // listLink holds the neighbours of a job in a list. A job has one for each list that it may be in.
 type listLink struct{ prev, next uint32 }
 
-// The two links of a job: laneLink is for its lane or the list of jobs out on its worker,
-// holdingLink for a list of its holding.
+// The links of a job, and their number: laneLink is for the job's lane or for the list of jobs out
+// on its worker; holdingLink is for a list of its holding.
 const (
 	laneLink = iota
 	holdingLink

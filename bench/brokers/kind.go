@@ -33,7 +33,8 @@ func (s *Server) Stop() error {
 	return s.Shutdown()
 }
 
-// Unsupported is the error of a server that lacks what a measurement needs, which is not a failure.
+// Unsupported is the error for a server that lacks a feature of the measurement. It does not count
+// as a failure.
 type Unsupported string
 
 func (l Unsupported) Error() string { return string(l) }

@@ -16,9 +16,9 @@ import (
 	"gloom/bench/result"
 )
 
-// Command completes a subcommand of gloom-bench: it adds the flag --out after those that cmd has already.
-// measure prints its figures to w and returns a report, which is written to the file that --out names, even
-// after an error; if the report is nil, no file is written.
+// Command completes a subcommand of gloom-bench: it adds the flag --out after those that cmd has
+// already. measure prints its figures to w and returns a report. The report is written to the file
+// named by --out, even after an error; if the report is nil, no file is written.
 func Command(cmd *cobra.Command, measure func(ctx context.Context, w io.Writer) (report any, err error)) *cobra.Command {
 	var out string
 	cmd.Args = cobra.NoArgs

@@ -54,9 +54,9 @@ func statusError(head Head, want, status int, body []byte) error {
 	return fmt.Errorf("%s %s: status %d, not %d: %.200q", head.Method, head.Path, status, want, body)
 }
 
-// Requester makes one request after the other on a connection of its own. Its loop can have many of
-// them: a goroutine for each connection would cost as much as the server under measurement. All of
-// it runs on the loop's thread.
+// Requester makes one request after the other on a connection of its own. One loop serves many
+// connections: a goroutine for each connection would cost as much as the server under measurement.
+// All of it runs on the loop's thread.
 type Requester struct {
 	Head     Head
 	Want     int             // the status of all answers

@@ -84,8 +84,8 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 
 // worker runs the rows in one of the modes.
 type worker interface {
-	// run returns when that number of rows has run. It does not read the table, because that would
-	// be measured too.
+	// run returns when that number of rows has run. It does not read the table, because the reads
+	// would be measured too.
 	run(ctx context.Context, rows int) error
 	close()
 }

@@ -27,8 +27,8 @@ type Config struct {
 	Loops          int           // event loops (threads) of the generator
 	Seed           uint64        // seed of all random numbers
 
-	// MayFail says that jobs may end in an error of the server without that being a
-	// fault, as when workers are killed.
+	// MayFail says that an error of the server may end a job and is no fault, as when workers are
+	// killed.
 	MayFail bool
 }
 

@@ -1,8 +1,8 @@
 package load
 
-// Number identifies one job of a run: which submitter sent it, which of that submitter's slots it
-// took, and how often that slot had been taken. So the number in an answer shows whether its job
-// is outstanding, was answered before, or never existed.
+// Number identifies one job of a run by three numbers: its submitter, its slot among the
+// submitter's slots, and how often the slot had been taken. So the number in an answer shows
+// whether its job is outstanding, was answered before, or never existed.
 type Number uint64
 
 const (

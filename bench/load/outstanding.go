@@ -2,8 +2,8 @@ package load
 
 // outstanding holds the jobs that one submitter waits for. A job takes a free slot. The generation
 // of a slot counts how often the slot has been taken. The job's number contains the slot and its
-// generation, so every answer can be judged exactly without a map: its generation must be the
-// present one of the slot.
+// generation. So every answer can be judged exactly without a map: the generation in the answer
+// must be the slot's present generation.
 type outstanding struct {
 	submitter  uint32
 	slots      []slot

@@ -177,8 +177,7 @@ func TestHalfFrameAtTheEnd(t *testing.T) {
 	}
 }
 
-// The loop calls step at the time that step returned and not before, even if
-// there are no events.
+// Without events, the loop calls step at the time that step returned, and not before.
 func TestStepWhenDue(t *testing.T) {
 	const after = int64(3 * time.Millisecond)
 	called := make(chan int64, 1)

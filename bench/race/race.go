@@ -29,9 +29,9 @@ type Plan struct {
 	OnEnd   func(round int, kind *brokers.Kind, event *Event, r *result.Round, err error)
 }
 
-// Run runs the plan. In each round it measures every server in every event; each round begins with
-// the next server. A server that fails is left out of that event for the rest of the race; its run
-// says why.
+// Run runs the plan. In each round it measures every server in every event; the server that goes
+// first rotates from round to round. A server that fails is left out of that event for the rest of
+// the race; its run says why.
 func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
 	var files uint64
 	for _, e := range p.Events {
@@ -66,7 +66,7 @@ type eventAndKind struct {
 }
 
 // measureLap measures one server in every event. It starts the server again for each event, so that
-// what is left of one event (memory, jobs taken and not yet deleted) does not affect the next.
+// the remains of one event (memory, jobs taken and not yet deleted) do not affect the next event.
 func (p *Plan) measureLap(ctx context.Context, round int, k *brokers.Kind, runs map[eventAndKind]*result.Run) error {
 	for _, e := range p.Events {
 		run := runs[eventAndKind{e, k}]
@@ -104,8 +104,7 @@ func (p *Plan) measure(ctx context.Context, k *brokers.Kind, e *Event, run *resu
 	return r, errors.Join(err, srv.Stop())
 }
 
-// LacksFeature reports whether the error says that a server lacks what an event needs, rather
-// than that it failed.
+// LacksFeature reports whether the server did not fail but lacks a feature of the event.
 func LacksFeature(err error) bool { return errors.As(err, new(brokers.Unsupported)) }
 
 func reason(err error) string {

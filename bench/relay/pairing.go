@@ -32,7 +32,7 @@ type pairing struct {
 }
 
 // consume passes on each complete frame of in. It returns the length of these frames in bytes, and
-// the length of the next frame, or 0 while that is not known.
+// the length of the next frame, or 0 while the next length is not known.
 func (m *pairing) consume(p *peer, in []byte) (used, want int) {
 	for len(in)-used >= 4 {
 		n := 4 + int(binary.BigEndian.Uint32(in[used:]))

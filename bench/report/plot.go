@@ -250,7 +250,7 @@ func (d *drawer) drawBars(shape string, runs []*result.Run) {
 	d.save(c, shape+"-"+m.Name)
 }
 
-// drawCurves draws latency over the share of jobs that were at least that fast, on an axis on which
+// drawCurves draws latency over the share of jobs with at most that latency. On the axis of shares,
 // each further nine (90 %, 99 %, …) has the same width.
 func (d *drawer) drawCurves(shape string, runs []*result.Run) {
 	c := newChart(capitalize(shape)+": latency over the share of jobs", describeLoad(&runs[0].Params, len(runs[0].Rounds)))

@@ -78,7 +78,7 @@ func sweepTable(param string, runs []*result.Run) *grid {
 }
 
 // sweptParameters returns the parameters that a sweep varies: besides the types also the workers,
-// because each type needs one.
+// because each type needs a worker.
 func sweptParameters(sweep string) []string {
 	if sweep == "types" {
 		return []string{sweep, "workers"}
@@ -118,9 +118,9 @@ func mediansTable(title, param, absent string, metrics []*result.Metric, runs []
 	return g
 }
 
-// comparisonTable returns the table that compares gloomd: for every other server and decisive
-// metric, by what factor gloomd is better (above 1) or worse, and whether that is more than noise.
-// It returns nil if gloomd was not measured.
+// comparisonTable returns the table that compares gloomd with every other server. For each decisive
+// metric it has the factor by which gloomd is better (above 1) or worse, and says whether the
+// difference is more than noise. It returns nil if gloomd was not measured.
 func comparisonTable(f *result.File) *grid {
 	g := &grid{title: "Gloomd against …", head: table.Row{""}}
 	type column struct {

@@ -26,8 +26,7 @@ type Round struct {
 	P50     time.Duration `json:"p50_ns,omitempty"`
 	P99     time.Duration `json:"p99_ns,omitempty"`
 	// Append and Overwrite are the durations of a small write with its fdatasync on the same disk:
-	// Append at the end of a file, as in the journal, and Overwrite in a part of a file that was
-	// written before.
+	// Append at the end of a file, as in the journal, and Overwrite within a file.
 	Append    time.Duration `json:"append_p50_ns,omitempty"`
 	Overwrite time.Duration `json:"overwrite_p50_ns,omitempty"`
 	CPU       time.Duration `json:"daemon_cpu_ns"`

@@ -121,7 +121,7 @@ func (s *session) connectIdle(ctx context.Context) error {
 	return err
 }
 
-// usage returns what the server uses, zero if its process is not known.
+// usage returns the resources that the server uses, or zero if its process is not known.
 func (s *session) usage() (proc.Usage, error) {
 	if s.server.PID == 0 {
 		return proc.Usage{}, nil

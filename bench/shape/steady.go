@@ -126,7 +126,7 @@ func (s *session) runFor(ctx context.Context, phase string, d time.Duration, tot
 		}
 	}
 	add(last.Latency)
-	// sample takes a sample of the time since the last one, if that is at least minSpan.
+	// sample takes a sample of the time since the last sample, if at least minSpan has passed.
 	sample := func(minSpan time.Duration) error {
 		if total == nil || minSpan == 0 || time.Duration(last.At-since.At) < minSpan {
 			return nil

@@ -23,8 +23,8 @@ type process struct {
 
 // startProcess starts a program. If it cannot be started, it counts as ended.
 func startProcess(cmd *exec.Cmd) (*process, error) {
-	// It has its own process group, so that a terminal's ^C does not reach it: its starter decides
-	// when it ends. It dies with the thread that forked it, so this thread is locked.
+	// The process has its own process group, so that a terminal's ^C does not reach it: its starter
+	// decides when it ends. It dies with the thread that forked it, so this thread is locked.
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

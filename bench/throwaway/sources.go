@@ -10,8 +10,8 @@ import (
 )
 
 // TrackSources makes all files of this module inputs of the running test. go test reuses a cached
-// result while a test's inputs are unchanged, and it tracks only the files that the test itself
-// opens, not the sources of programs that the test builds and starts. In TestMain, before the
+// result while a test's inputs are unchanged. By itself, go test tracks the files that the test
+// opens, but not the sources of programs that the test builds and starts. In TestMain, before the
 // first test has begun, TrackSources has no effect. Start calls it.
 func TrackSources() { trackSources() }
 

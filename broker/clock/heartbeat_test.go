@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// runHeartbeat checks a heartbeat from 0 until the peer is lost or until end. heard says when bytes
-// arrive, reading whether they are read at a time. It returns when each event came.
+// runHeartbeat checks a heartbeat from 0 until the peer is lost or until end. heard holds the times
+// at which bytes arrive; reading reports whether bytes are read at a given time. It returns the
+// times of the pings, of the doubts and of the loss.
 func runHeartbeat(beat time.Duration, end int64, heard []int64, reading func(now int64) bool) (pings, doubts []int64, lostAt int64) {
 	h := StartHeartbeat(0, beat)
 	for now := int64(beat); now < end; {

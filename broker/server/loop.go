@@ -112,8 +112,8 @@ func (lp *loop) onReady(fd int, ev poll.Events) {
 // read reads once. The data waits for the step of the round: handling it between system calls
 // would evict code and data from the processor's nearest caches.
 func (lp *loop) read(c *conn, fd int, eof bool) {
-	// Input that was read earlier must be handled before more is read directly into its frame. It must
-	// also be handled before more is read than fits in a turn, since what does not fit must be kept.
+	// Earlier input must be handled before more is read directly into its frame. It must also be
+	// handled before a read that would exceed the turn, because the excess would have to be stored.
 	if len(lp.readBuf)-lp.readBytes-lp.directBytes < minRead || c.hasInput && (c.input.isBig() || lp.readBytes >= c.readLimit) {
 		if lp.step(); lp.steppedBytes >= maxRound {
 			lp.flush()

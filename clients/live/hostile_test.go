@@ -153,7 +153,7 @@ func (p *peer) serveOne() {
 	io.Copy(io.Discard, p)
 }
 
-// backoffs: if no backoff is given, the client sends one second for jobs that may be retried.
+// backoffs: a job that may be retried and has no backoff is sent with a backoff of one second.
 func backoffs(w *world) {
 	addr := newFake(w, func(_ int, p *peer) {
 		for {

@@ -20,8 +20,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// asProgram is the variable that makes the test binary run the program, which is how the relay is
-// started.
+// asProgram is the variable that makes the test binary run the program. The relay is started in
+// this way.
 const asProgram = "GLOOM_BENCH_AS_PROGRAM"
 
 func TestMain(m *testing.M) {

@@ -144,8 +144,8 @@ func (c *command) startFailure(ctx context.Context, err error) error {
 	return c.runFailure(failed)
 }
 
-// waitOrStop waits until a command has ended. It stops a command when its time is over, when nobody
-// waits for it any more, or when its output is too large.
+// waitOrStop waits until a command has ended. It stops a command when the command's time is over,
+// when nobody waits for its result any more, or when its output is too large.
 func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-chan struct{}) (reason error) {
 	var limit <-chan time.Time
 	if c.timeout > 0 {

@@ -16,7 +16,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// exactArgs accepts one argument for each name; errors use these names. It refuses an empty one,
+// exactArgs accepts one argument for each name; errors use these names. It refuses an empty id,
 // which may come from a shell variable that is not set.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

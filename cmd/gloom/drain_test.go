@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestDrainReplaced: a drained broker counts as gone, even if another one answers at its address
+// TestDrainReplaced: a drained broker counts as gone, even if another broker answers at its address
 // before the first check.
 func TestDrainReplaced(t *testing.T) {
 	var looks atomic.Int32

@@ -125,8 +125,8 @@ var cliWords = strings.NewReplacer("not_a_master: ", "", "not_a_slave: ", "",
 // codesInReason are the codes whose reasons say all that they say.
 var codesInReason = []gloom.Code{gloom.ErrUnknownID, gloom.ErrIDExists, gloom.ErrUnauthorized, gloom.ErrForbidden, gloom.ErrExpired, gloom.ErrDraining}
 
-// errorText returns the text of a refusal or failure that the broker reported. subject is what it is
-// about, such as a job, or empty.
+// errorText returns the text of a refusal or failure that the broker reported. subject names the
+// thing that was refused or failed, such as a job, or is empty.
 func errorText(code gloom.Code, reason, subject string) string {
 	s := string(code)
 	switch {

@@ -305,8 +305,8 @@ func newPurge(t *tool) *cobra.Command {
 	return cmd
 }
 
-// unknownTypeNote returns what to add to a text that says that there are no jobs of a type, if the
-// broker does not know the type, whose name may be misspelt.
+// unknownTypeNote returns an addition to a text which says that a type has no jobs. The addition is
+// empty if the broker knows the type; otherwise the type's name may be misspelt.
 func (t *tool) unknownTypeNote(ctx context.Context, typ string) string {
 	var x api.Type
 	if t.conn.doorAddr != "" || httpStatus(t.conn.operator().call(ctx, http.MethodGet, "/v1/types/"+api.Segment(typ), nil, &x)) != http.StatusNotFound {

@@ -277,7 +277,7 @@ func (v *outcomePrinter) note(format string, args ...any) {
 }
 
 // finish ends the progress bar. It prints a summary if stderr is a terminal and quiet is not set,
-// or if a job or the command failed. outputErr says why the output could not be written.
+// or if a job or the command failed. outputErr is the error of a write to the output, if any.
 func (v *outcomePrinter) finish(counts outcomeCounts, outstanding int, cause, outputErr error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestErrorParts: a job that ended with its connection is reported as lost, even if attaching to it
-// was refused.
+// TestErrorParts: a job that was lost with its connection is reported as lost, even if an attach to
+// the job was refused.
 func TestErrorParts(t *testing.T) {
 	refusal := &gloom.RefusedError{Code: gloom.ErrUnknownID, ID: "a", Reason: "no kept job has this id"}
 	for _, c := range []struct {
@@ -31,7 +31,7 @@ func TestErrorParts(t *testing.T) {
 	}
 }
 
-// TestStoppedInOrder: answers that wait for earlier ones when a stream is stopped are printed,
+// TestStoppedInOrder: when a stream is stopped, answers that wait for earlier answers are printed,
 // because they would be lost; only lines that will run again are left out.
 func TestStoppedInOrder(t *testing.T) {
 	for _, resume := range []bool{false, true} {

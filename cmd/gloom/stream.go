@@ -438,8 +438,8 @@ func (st *stream) tryResubmit(o lineResult) bool {
 }
 
 // switchMode reports whether --resume must try a line in the other way, and sets that way in o:
-// attach to a job that exists, or submit one that no longer does. It does so once, because with an
-// id that others use it would go on forever.
+// attach to a job that exists, or submit one that no longer does. It switches once for each line,
+// because with an id that others use it would switch forever.
 func (st *stream) switchMode(o *lineResult) bool {
 	refused, ok := o.err.(*gloom.RefusedError)
 	switch {

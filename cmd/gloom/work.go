@@ -177,8 +177,8 @@ func (w *workCommand) complete(cmd *cobra.Command, args []string, prefix string)
 
 var (
 	placeholder = regexp.MustCompile(`\{(id|type)\}`)
-	// operandScript matches programs that run, or have another host's shell run, what
-	// they find in any argument.
+	// operandScript matches programs for which any argument may be a script, which they run or pass to
+	// another host's shell.
 	operandScript = regexp.MustCompile(`^(ssh|[gmn]?awk|g?sed)$`)
 	// shellScript matches options of a shell that are followed by its script, even with -- between
 	// them.
@@ -391,8 +391,8 @@ func keepAlive(guard *launch.Guard, done <-chan struct{}) {
 func (w *workCommand) serve(worker *gloom.Worker, c *command, kill chan struct{}, reporter *workReporter) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	// Jobs go on when nobody reads standard error any more. SIGPIPE is caught, because commands would
-	// inherit that it is ignored.
+	// Jobs must continue after the reader of standard error has gone. SIGPIPE is caught and not
+	// ignored, because commands inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -28,7 +28,7 @@ func sendSignal(t *testing.T, sig syscall.Signal) {
 }
 
 // TestSecondSignalStopsAtOnce: the second signal stops at once. After a drain over HTTP, the first
-// signal does not count as the second one.
+// signal counts as the first request to stop, not as the second.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name      string

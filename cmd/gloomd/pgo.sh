@@ -1,6 +1,6 @@
 #!/bin/sh
-# Profiles gloomd under the shapes of the race, one after the other, into default.pgo, from
-# which the compiler decides what to inline. make pgo builds the programs and runs it.
+# Profiles gloomd under the shapes of the race, one after the other, into default.pgo, from which
+# the compiler decides what to inline. make pgo builds the programs and runs this script.
 set -eu
 cd "$(dirname "$0")/../.."
 bin=${BIN:-.build}

@@ -18,9 +18,10 @@ type pollRequest struct {
 	PollWorkers bool `json:"poll_workers"`
 }
 
-// showStatus returns the function of a command that shows a part of the daemon's status: print prints
-// it as text; with --json it is a member of the status, or the whole status if part is "". If poll is
-// true, a master asks its workers for their status, and the command fails unless all of them answer.
+// showStatus returns the function of a command that shows a part of the daemon's status. print
+// prints the part as text; with --json the command prints a member of the status, or the whole
+// status if part is "". If poll is true, a master asks its workers for their status, and the
+// command fails unless all of them answer.
 func (a *app) showStatus(part string, poll bool, print func(status json.RawMessage) error) func([]string) error {
 	return func([]string) error {
 		poll := poll && a.settings.Master

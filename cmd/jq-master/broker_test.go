@@ -71,8 +71,9 @@ func TestBrokerHTTP(t *testing.T) {
 	}
 }
 
-// TestUnreachableBrokerIsLoggedOnce: during an outage the log says once, and not at each attempt, that
-// the broker cannot be reached and what that means; later it says that the broker has been reached.
+// TestUnreachableBrokerIsLoggedOnce: during an outage the log says once, and not at each attempt,
+// that the broker cannot be reached, and names the consequences. Later it says that the broker has
+// been reached.
 func TestUnreachableBrokerIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	b := startShared(t, nil)
@@ -289,8 +290,8 @@ func TestBrokerRestarts(t *testing.T) {
 }
 
 // TestCutConnections: if connections to the broker break all the time, the master pauses before the
-// next one, so that it does not submit all jobs and fill the log many times a second. It still takes
-// jobs, and hands them out when connections last.
+// next connection. So it does not submit all jobs, nor fill the log, many times a second. It still
+// takes jobs, and hands them out when connections last.
 func TestCutConnections(t *testing.T) {
 	b := startShared(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -558,8 +559,8 @@ func TestLongJobAtRestartedBroker(t *testing.T) {
 	}
 }
 
-// TestRefusedWorkersAreLoggedOnce: while a broker refuses what a worker needs, /readyz says why, and
-// the log says so once in ten seconds, not at each attempt.
+// TestRefusedWorkersAreLoggedOnce: while a broker refuses the rights that a worker needs, /readyz
+// gives the reason, and the log gives it once in ten seconds, not at each attempt.
 func TestRefusedWorkersAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxPrefetch = 2 })
@@ -642,9 +643,9 @@ func TestRulesFull(t *testing.T) {
 }
 
 // TestNamespacesShareOnlyTheBroker: masters of different namespaces share a broker and nothing
-// else. Their jobs have the same names, and their constraints the same ids, including ids that
-// would be equal if they were joined with colons. A job never gets to another master's worker, and
-// changing a constraint of one has no effect on the other.
+// else. The masters' jobs have the same names, and their constraints have the same ids, including
+// ids that would collide if they were joined with colons. A job never gets to another master's
+// worker, and changing a constraint of one has no effect on the other.
 func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 	b := startShared(t, nil)
 	long := strings.Repeat("%", 100)

@@ -462,7 +462,7 @@ func TestRedisFlushed(t *testing.T) {
 }
 
 // TestStandbyTakesOver: a standby takes over at once from a master that was killed, and at the end
-// of the lease from one that hangs, which changes nothing when it continues.
+// of the lease from a master that hangs. A master that hung changes nothing when it continues.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	for _, hangs := range []bool{false, true} {

@@ -44,8 +44,8 @@ func freeAddress(t throwaway.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// joinCluster starts the server as a node that has all data of the first one, so that nothing needs to
-// be copied: neither of them has databases of users.
+// joinCluster starts the server as a node that has all data of the first node, so that nothing
+// needs to be copied: neither node has databases of users.
 func (s *Server) joinCluster(first *Server, args []string) error {
 	history, err := first.status("wsrep_local_state_uuid")
 	if err != nil {

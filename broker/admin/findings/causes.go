@@ -21,8 +21,8 @@ const (
 	minLag = 250 * time.Millisecond
 	// minWaitRatio is how many times the usual wait a job must wait to be a finding.
 	minWaitRatio = 10
-	// minUnread is the smallest number of waiting bytes for which a client that has read nothing
-	// for finding.Grace is a finding.
+	// A client that has read nothing for finding.Grace is reported if at least minUnread bytes wait
+	// for it.
 	minUnread = 64 << 10
 	// minFailures is the number of failures that make a finding. minReleases is the number of
 	// released jobs that make one.

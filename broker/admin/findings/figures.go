@@ -59,7 +59,8 @@ type Limit struct {
 	Used, Max int64
 	// IsBytes reports that the limit is on bytes.
 	IsBytes bool
-	// RefusesNothing reports that nothing is refused at the limit.
+	// RefusesNothing is set for limits on dead letters: at such a limit the oldest dead letter gives
+	// way to a new one.
 	RefusesNothing bool
 }
 

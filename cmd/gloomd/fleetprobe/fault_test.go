@@ -425,7 +425,7 @@ func TestClusterThatLosesOneKeepsFleet(t *testing.T) {
 	awaitCounts(t, f.brokers[0], typ, api.Ledger{Submitted: 9, Answered: 9})
 }
 
-// Bodies are cut into parts of the size that NATS carries, even if that is small.
+// Bodies are cut into parts of the size that NATS carries, even if this size is small.
 func TestBodiesAreCutToPayload(t *testing.T) {
 	t.Parallel()
 	l, err := newLAN(3)

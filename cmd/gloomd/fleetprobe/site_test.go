@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// site is a network namespace with its own loopback. It has no name, so the kernel removes it
-// when this process and the last process in it have ended, even after a crash.
+// site is a network namespace with its own loopback. The namespace has no name, so the kernel
+// removes it when this process and the last process in it have ended, even after a crash.
 type site struct {
 	namespace *os.File
 	ip        string
@@ -83,7 +83,7 @@ func (s *site) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return c, err
 }
 
-// lan is a switch and its sites.
+// lan is a network of sites: hub holds the switch that connects them.
 type lan struct {
 	hub   *site
 	sites []*site

@@ -311,9 +311,9 @@ func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 	}
 }
 
-// TestBrokersNeedTrustedCertificates: a NATS that requires certificates accepts brokers that have them; if it does not trust a
-// broker, or the broker does not trust it, the broker names the option. NATS's first message is
-// without TLS, whatever the URL's scheme.
+// TestBrokersNeedTrustedCertificates: a NATS server that requires certificates accepts brokers that
+// have them. If the server does not trust a broker, or the broker does not trust the server, the
+// broker names the option. NATS's first message is without TLS, whatever the URL's scheme.
 func TestBrokersNeedTrustedCertificates(t *testing.T) {
 	t.Parallel()
 	dir, other := t.TempDir(), t.TempDir()

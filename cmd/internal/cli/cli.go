@@ -75,7 +75,7 @@ func Run(root *cobra.Command) error {
 }
 
 // stickyWriter is the writer that cobra writes to. It keeps the first error, because cobra reports
-// some errors of writing only as text, and others not at all.
+// some write errors only as text, and other write errors not at all.
 type stickyWriter struct {
 	out      io.Writer
 	firstErr error // the first error of a write
@@ -188,8 +188,8 @@ func completeTopic(commands cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// hintAnnotation and a word are the key of a command's annotation with the hint for those who give the
-// word as a command or an argument, which it is not.
+// hintAnnotation followed by a word is the key of a command's annotation. The annotation is the
+// hint for users who wrongly give the word as a command or an argument.
 const hintAnnotation = "hint "
 
 // SetWordHint sets the hint that is shown when a command is given a word that it does not know.

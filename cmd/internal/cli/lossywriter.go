@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// resumeTimeout bounds how long the first line after lost ones may take, even if the writer's
+// resumeTimeout limits the time that the first line after lost lines may take, even if the writer's
 // timeout is longer.
 const resumeTimeout = time.Millisecond
 
@@ -33,7 +33,7 @@ type LossyWriter struct {
 }
 
 // NewLossyWriter returns a LossyWriter that writes to another writer. A line may take as long as
-// timeout; after that, lines are dropped at once until it is written.
+// timeout; after that time, other lines are dropped at once until that line is written.
 func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
 	return &LossyWriter{out: to, timeout: timeout}
 }

@@ -13,8 +13,8 @@ import (
 // ClientTLS returns a client's TLS configuration: an authority's file instead of the system's, a
 // certificate and its key, and the name that the server's certificate must have; each may be "".
 // The errors name the option: prefix followed by ca, cert or key. Each connection reads the files
-// again, because certificates are renewed while programs run; connections that the Go client does not
-// open need DialTLS for that.
+// again, because certificates are renewed while programs run; connections that the Go client does
+// not open must be opened with DialTLS.
 func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
 	if ca != "" {
@@ -75,9 +75,9 @@ func DialTLS(conf *tls.Config) func(ctx context.Context, network, addr string) (
 	}
 }
 
-// latestCertificate returns a function for tls.Config that reads a certificate and its key. While the
-// files cannot be read or do not match, as when one of them has been replaced and the other has not,
-// the function returns the certificate that was read before, which is pair at first.
+// latestCertificate returns a function for tls.Config that reads a certificate and its key. While
+// the files cannot be read or do not match, as when only one of them has been replaced, the
+// function returns the certificate that was read before. At first this is pair.
 func latestCertificate(cert, key string, pair *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var latest atomic.Pointer[tls.Certificate]
 	latest.Store(pair)

@@ -50,8 +50,8 @@ type Log struct {
 	file   *lumberjack.Logger
 }
 
-// OpenLog opens the log. It returns an error if the file cannot be written. A file that hangs when it
-// is opened, as a pipe without a reader does, loses lines like one whose writes hang.
+// OpenLog opens the log. It returns an error if the file cannot be written. If opening the file
+// hangs, as for a pipe without a reader, lines are lost as when writing hangs.
 func OpenLog(config LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{IsJSON: usesJSON(console, config.Format)}
 	minLevel := parseLevel(config.LevelConsole)

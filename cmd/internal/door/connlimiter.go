@@ -15,12 +15,12 @@ import (
 // that there are too many.
 const SpareConns = 64
 
-// connLimiter bounds the connections of a listener. If there are too many, it closes one that has
-// made no request for long. Such a connection is idle, is in the middle of a handshake or of the
-// head of a request, or does not read the answer to a request that anybody may make
-// (Requirements.Public). If all SpareConns are used, too, it closes the one of them that has
-// waited longest, however short that time is, so that a health check gets its answer during a
-// flood of connections.
+// connLimiter bounds the connections of a listener. If there are too many connections, it closes a
+// connection that has made no request for long. Such a connection is idle, is in the middle of a
+// handshake or of the head of a request, or does not read the answer to a request that anybody may
+// make (Requirements.Public). If all SpareConns are used, too, it closes the connection among them
+// that has waited longest, however short its wait. So a health check gets its answer during a flood
+// of connections.
 type connLimiter struct {
 	net.Listener
 	max  int

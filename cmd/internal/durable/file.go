@@ -35,9 +35,9 @@ func WriteFile(path string, data []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// MakeDir makes a directory and its missing parents, and syncs their names so that they
-// survive a loss of power. An earlier process may have made some of them and ended before it synced
-// them, so the names of all directories in the path are synced; for directories that existed
+// MakeDir makes a directory and its missing parents, and syncs their names so that they survive a
+// loss of power. An earlier process may have made some parents and ended before it synced their
+// names. So the names of all directories in the path are synced; for directories that existed
 // before, errors are ignored.
 func MakeDir(path string, mode os.FileMode) error {
 	path, err := filepath.Abs(path)

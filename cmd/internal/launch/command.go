@@ -25,9 +25,9 @@ type Command struct {
 	Stdout, Stderr io.Writer  // nil discards the output. After an error of Write nothing more is read: the process writes to a closed pipe
 	Files          []*os.File // the process gets them as descriptors 3, 4, and so on
 
-	// Linger is how long the process's outputs are still read after its end, while descendants hold
-	// them open. Then the whole group is killed. If Linger is 0, only what has been written by then
-	// is read, and descendants are left alone.
+	// Linger limits how long the process's outputs are read after its end while descendants hold them
+	// open. Then the whole group is killed. If Linger is 0, only what has been written by then is
+	// read, and descendants are left alone.
 	Linger time.Duration
 
 	// DeathSignal is the signal that the process gets when this program dies; 0 is SIGKILL. Linux

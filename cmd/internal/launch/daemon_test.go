@@ -139,8 +139,8 @@ func (d *testDaemon) processes() (child, grandchild int) {
 
 const twoSleepers = "sleep 1000 & exec sleep 1000"
 
-// withAndWithoutCgroup runs a test once with and once without a control group for the daemon's
-// processes, as far as this host permits one.
+// withAndWithoutCgroup runs a test once without a control group for the daemon's processes and, if
+// this host permits a control group, once with it.
 func withAndWithoutCgroup(t *testing.T, f func(t *testing.T, env ...string)) {
 	t.Run("without a control group", func(t *testing.T) { f(t, "LAUNCH_TEST_NO_GROUP=1") })
 	t.Run("control group", func(t *testing.T) {
@@ -408,8 +408,8 @@ func TestProlongedLimitStopsKilling(t *testing.T) {
 	}
 }
 
-// TestLapsedSince: a limit that has passed when a process starts counts as passed, even after
-// the limit was moved.
+// TestLapsedSince: a limit that had passed when a process started counts as passed, even after a
+// later limit was set.
 func TestLapsedSince(t *testing.T) {
 	g := &Guard{}
 	g.SetDeadline(time.Now().Add(time.Hour))

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupWatcher is a process in the group of another one. It waits for the end of a pipe, which comes
-// when this program ends, and then kills the group.
+// groupWatcher is a process in the group of another process. It waits until a pipe ends, because
+// this program has ended, and then kills the group.
 type groupWatcher struct {
 	process *os.Process
 	pipe    *os.File // the write end of the watcher's stdin; when it is closed, the watcher kills the group

@@ -48,7 +48,7 @@ func Main() {
 
 // runGuard runs a guard's process.
 func runGuard(owner string, grace time.Duration) {
-	// The name of the process is that of its first thread, which need not be the current one.
+	// The process has the name of its first thread, and the current thread may be another one.
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
 	// A signal to the whole group or control group of the program reaches the guard, too. It must
 	// survive, to give the program time to end.
@@ -114,8 +114,8 @@ func (s *guardState) timeoutMS() int {
 	return int(guardInterval.Milliseconds())
 }
 
-// expire kills all processes that it finds. Its caller reads the notes again before each call: if
-// the program has continued meanwhile, its new processes must live.
+// expire kills all processes that it finds. The caller reads the notes again before each call: if
+// the program has continued meanwhile, the program's new processes must live.
 func (s *guardState) expire() {
 	s.killGroups()
 	pids, unsure := killOnce(s.owner)
@@ -193,8 +193,8 @@ func NewGuardWithGrace(owner string, grace time.Duration) (*Guard, error) {
 	return g, nil
 }
 
-// SetDeadline limits how long processes may run: after this time they are killed, even if
-// this program is stopped or stuck by then. Every call moves the limit.
+// SetDeadline limits how long processes may run: after this time the guard kills them, even if this
+// program is then stopped or stuck. Every call moves the limit.
 func (g *Guard) SetDeadline(t time.Time) {
 	// The clocks are read in this order, so that a delay in between makes the limit earlier, not
 	// later.
@@ -218,7 +218,7 @@ func (g *Guard) Lapses() int {
 }
 
 // LapsedSince reports whether a limit has passed since Lapses returned n, or had already passed
-// then: if so, a process that was started since may have been killed because of the limit.
+// then. If it has, the guard may have killed processes that were started after that call.
 func (g *Guard) LapsedSince(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -90,8 +90,8 @@ func killOnce(owner string) (pids []int, mayMiss bool) {
 }
 
 // killMembers kills the processes in a control group, and lists them. It kills them one by one,
-// because a group cannot be used any more once its kill file was used: on some kernels (seen on
-// 6.18) every process that is started in it later is killed too.
+// because the use of a group's kill file makes the group unusable: on some kernels (seen on 6.18)
+// processes that are started in the group later are killed too.
 func killMembers(group string) (pids []int) {
 	handles := make(map[int]*os.Process)
 	for _, pid := range memberPIDs(group) {
@@ -99,8 +99,8 @@ func killMembers(group string) (pids []int) {
 			handles[pid] = process
 		}
 	}
-	// As in killMarked, the process is checked again after the handle was taken, so that the
-	// handle is that of a member.
+	// As in killMarked, the process is checked again after the handle was taken, to be sure that the
+	// handle belongs to a member.
 	for _, pid := range memberPIDs(group) {
 		if process := handles[pid]; process != nil && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
@@ -176,8 +176,8 @@ func hasMark(pid int, mark []byte) (isMarked, isStarting bool) {
 	return false, false
 }
 
-// makeControlGroup makes the owner's control group. It returns nil where this program may not
-// do that.
+// makeControlGroup makes the owner's control group. It returns nil where this program may not make
+// control groups.
 func makeControlGroup(owner string) *os.File {
 	group := controlGroupOf(owner)
 	if group == "" || unix.Access(filepath.Join(filepath.Dir(group), "cgroup.procs"), unix.W_OK) != nil {

@@ -70,7 +70,7 @@ func (s *stream) readOnce(fd uintptr, buf []byte) (n int, full bool, err error) 
 	return n, s.hasWriteFailed, err
 }
 
-// finish reads until the deadline, or until the pipe ends before it, including all that has been
+// finish reads until the pipe ends, at most until the deadline. It reads all bytes that were
 // written by then. It reports whether the pipe is still open: descendants of the process may hold
 // it without limit.
 func (s *stream) finish(deadline time.Time) (stillOpen bool) {
@@ -84,7 +84,7 @@ func (s *stream) finish(deadline time.Time) (stillOpen bool) {
 }
 
 // flush reads the output that has been written by now, without waiting. It reads no more than the
-// pipe can hold, so that it ends even if a descendant writes as fast as it reads.
+// pipe can hold, so that it returns even if a descendant writes as fast as flush reads.
 func (s *stream) flush() {
 	conn, err := s.pipe.SyscallConn()
 	if err != nil {
@@ -121,8 +121,8 @@ type Capture struct {
 	truncated bool
 }
 
-// pieceSize is the size of the pieces in which an output is kept until it is complete. One slice that
-// grows would take several times the output's size, until its earlier arrays are collected.
+// pieceSize is the size of the pieces in which an output is kept until it is complete. A single
+// growing slice would take several times the output's size, until its earlier arrays are collected.
 const pieceSize = 256 << 10
 
 // Write keeps p, as far as there is room. It never fails.

@@ -58,9 +58,9 @@ var forkThread = sync.OnceValue(func() chan func() {
 // spareThreads is more than a busy daemon needs: one for each call that waits for a disk.
 const spareThreads = 48
 
-// keepThreads makes the Go runtime have at least this many threads, which it never ends. If the
-// processes that this program starts use up what the system allows (pids.max, TasksMax) and the
-// runtime needs one thread more than it has, the runtime aborts the program.
+// keepThreads makes the Go runtime have at least this many threads, which it never ends. The
+// processes that this program starts may use up the system's limit (pids.max, TasksMax). If the
+// runtime then needs another thread, it aborts the program.
 func keepThreads(n int) {
 	release := make(chan struct{})
 	var locked, free sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// reaper waits for adopted processes: a process with the id 1, as in a container, adopts the
-// descendants that its processes leave behind, and must wait for them when they end.
+// reaper waits for adopted processes. A process with the id 1, as in a container, adopts the
+// descendants of its ended processes, and must wait for each of them to end.
 type reaper struct {
 	mu   sync.Mutex // guards pids; held while forking
 	pids map[int]bool

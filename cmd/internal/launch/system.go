@@ -69,9 +69,9 @@ func (p *Process) waitEnd() {
 }
 
 // pollEnd waits until the process seems to have ended, and keeps no thread waiting meanwhile. If
-// each process needed a thread, a job that uses up the processes that the system allows would end
-// this program: the Go runtime aborts if it cannot have a further thread. pollEnd returns at once
-// if the kernel or the limit on open files does not allow it.
+// each process needed a thread, a job could end this program by using up the system's limit on
+// processes: the Go runtime aborts if it gets no further thread. pollEnd returns at once if the
+// kernel or the limit on open files does not allow such a wait.
 func (p *Process) pollEnd() {
 	fd, err := unix.PidfdOpen(p.process.Pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

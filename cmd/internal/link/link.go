@@ -118,10 +118,10 @@ const (
 )
 
 // heartbeatFor returns the interval at which a door with this lease must be heard by a broker. A
-// broker drops a door as lost after two beats without a byte, and so before the lease expires,
-// even if a quarter of the lease had passed when the door fell silent. So when another door takes
-// over, perhaps at another broker of a fleet, no job of the lost door is still queued at a broker
-// that the other door does not know.
+// broker drops a door as lost after two beats without a byte. This happens before the lease
+// expires, even if a quarter of the lease had passed when the door fell silent. So when another
+// door takes over, perhaps at another broker of a fleet, the lost door's jobs are no longer queued
+// at its old broker, which the new door may not know.
 func heartbeatFor(lease time.Duration) time.Duration {
 	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
 }

@@ -27,10 +27,10 @@ func isDenied(err error) bool {
 	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
 }
 
-// RetryRights is called with a type whose jobs the token does not cover. It tries new
-// connections, and calls onGranted when one may submit jobs of the type that was refused last. It
-// calls onGranted only once for all types that were refused meanwhile, and never after ctx has
-// ended. The pause between two tries grows from a second to a minute.
+// RetryRights is called with a type whose jobs the token does not cover. It tries new connections,
+// and calls onGranted when a connection may submit jobs of the last refused type. It calls
+// onGranted once for all types that were refused in the meantime, and never after ctx has ended.
+// The pause between two tries grows from a second to a minute.
 func (l *Link) RetryRights(ctx context.Context, typ string, onGranted func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,8 +16,8 @@ const MaxSlots = 250
 const rejoinPause = 10 * time.Second
 
 // KeepSlots keeps the given number of the door's own slots joined until ctx ends, over as many
-// connections as needed; then running jobs finish. worker returns the worker for a connection,
-// numbered from 1; wg is done once all workers have ended.
+// connections as needed. When ctx has ended, running jobs finish. worker returns the worker for a
+// connection, numbered from 1; wg is done once all workers have ended.
 func (l *Link) KeepSlots(ctx context.Context, wg *sync.WaitGroup, slots int, worker func(connection int) *gloom.Worker) {
 	for n := 1; slots > 0; n++ {
 		part := min(slots, MaxSlots)

@@ -57,8 +57,9 @@ func (j *JobSubmitter) Current() *gloom.Submitter {
 }
 
 // NoteRefusal is called with the error of a job of this type, or nil. If the error is a refusal for
-// lack of rights, NoteRefusal starts to look for a new connection that has them. jobWaits says that
-// the job still waits to be submitted; then the link is unhealthy until it has the rights.
+// lack of rights, NoteRefusal starts to look for a new connection that has these rights. jobWaits
+// says that the job still waits to be submitted; then the link is unhealthy until a connection has
+// the rights.
 func (j *JobSubmitter) NoteRefusal(typ string, err error, jobWaits bool) {
 	if !isDenied(err) {
 		return

@@ -5,11 +5,11 @@ import (
 	"database/sql/driver"
 )
 
-// CloseUnlessReusable returns the connection in a form that database/sql closes when a transaction on
-// it could not be ended. Otherwise the BEGIN of the next user would commit the rest of that
-// transaction. It also closes a connection whose server has refused a statement for a reason that will
-// pass: that may be a setting, which a connection keeps from the moment when it was made. The
-// connection must come from go-sql-driver/mysql.
+// CloseUnlessReusable returns the connection in a form that database/sql closes when a transaction
+// on it could not be ended. Otherwise the BEGIN of the next user would commit the rest of that
+// transaction. It also closes a connection whose server has refused a statement for a reason that
+// will pass: the reason may be a setting, and a connection keeps the settings that it was opened
+// with. The connection must come from go-sql-driver/mysql.
 func CloseUnlessReusable(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
 
 // connection is the interface of a connection that database/sql uses.

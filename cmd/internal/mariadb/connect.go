@@ -14,9 +14,9 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second // bounds the time to connect
-	// serverTimeout limits the time that the server waits for the next statement of a connection.
-	// The host of a client may be lost in a transaction without a packet that says so; until the
-	// server ends the connection, nobody else gets the rows that the transaction has locked.
+	// serverTimeout limits the time that the server waits for the next statement of a connection. A
+	// client's host may be lost during a transaction, and no packet tells the server. Until the server
+	// ends the connection, nobody else gets the rows that the transaction has locked.
 	serverTimeout = 15 * time.Second
 	maxIdleTime   = 10 * time.Second // for a connection without a transaction; less than serverTimeout
 )
@@ -43,8 +43,8 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
 	c.Logger = discardLogger{}
-	// A server with --skip-character-set-client-handshake, or whose init_connect sets another charset,
-	// ignores what a client says when it connects.
+	// A server with --skip-character-set-client-handshake, or with another charset in init_connect,
+	// ignores the charset that a client names when it connects.
 	if err := c.Apply(mysql.Charset("utf8mb4", "utf8mb4_general_ci")); err != nil {
 		return nil, err
 	}

@@ -45,8 +45,9 @@ func TestProcessWithOtherStartIsGone(t *testing.T) {
 	}
 }
 
-// TestOtherBootClockHidesNoProcess: a process in a time namespace sees other start times. It must not
-// conclude that a living process outside has ended and that another process has its id now.
+// TestOtherBootClockHidesNoProcess: a process in a time namespace sees other start times. It must
+// not conclude that a living process outside the namespace has ended and that its id belongs to a
+// new process.
 func TestOtherBootClockHidesNoProcess(t *testing.T) {
 	if text := os.Getenv("PROCESS_TEST_OUTSIDE"); text != "" {
 		var self Process

@@ -15,8 +15,8 @@ type Cache[K comparable] struct {
 	encodedReplies map[K][]byte
 }
 
-// Get returns the reply to a request, which shows the given snapshot (a pointer). It calls encode
-// only if the cache does not have that reply yet. Errors are not kept. The reply must not be
+// Get returns the reply to a request. The reply shows the given snapshot (a pointer). It calls
+// encode only if the cache does not have that reply yet. Errors are not kept. The reply must not be
 // changed.
 func (c *Cache[K]) Get(snapshot any, request K, encode func() ([]byte, error)) ([]byte, error) {
 	c.mu.Lock()

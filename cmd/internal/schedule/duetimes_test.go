@@ -55,8 +55,8 @@ func clockTimes(zone *time.Location, from, to time.Time) (clocks []time.Time) {
 	return clocks
 }
 
-// walkLead is how long before the first due time a walk begins, so that it notices when a clock
-// time is a repetition.
+// A walk begins walkLead before the first due time, so that it notices clock times that are
+// repetitions.
 const walkLead = 26 * time.Hour
 
 // walkClocks finds the due times by reading the clocks each minute: a time is due when they

@@ -26,8 +26,8 @@ type Schedule struct {
 	FromFile bool      `json:"from_file,omitempty"` // only the file may change it
 	// SettledUntil is the last due time that has been settled.
 	SettledUntil time.Time `json:"through"`
-	// Gaps hold the due times before SettledUntil that were missed, in order. They count as due
-	// again if the clock is set back, so no job is made twice and none is lost.
+	// Gaps hold the due times before SettledUntil that were missed, in order. These due times count as
+	// due again if the clock is set back, so no job is made twice and no job is lost.
 	Gaps []missedSpan `json:"gaps,omitempty"`
 	// LastJobID is the id of the job that was made last.
 	LastJobID string `json:"before,omitempty"`
@@ -116,11 +116,11 @@ func (s *Schedule) startAt(now time.Time) {
 // ErrFromFile means that a schedule is in the file of schedules.
 var ErrFromFile = errors.New("the schedule is in the file that --schedules names, and can only be changed there")
 
-// Put returns what a schedule becomes when it is set to spec by a client or, if fromFile is set, by
-// the file of schedules. old is nil if there is no schedule; it is returned if nothing changes. If
-// the due times have changed, or the schedule was paused or had expired, it starts anew from now;
-// otherwise it still makes up for due times that were missed before. The error is ErrFromFile, or
-// says what is wrong with spec.
+// Put returns the schedule that results when a client or, if fromFile is set, the file of schedules
+// sets old to spec. old is nil if there is no schedule; Put returns old if nothing changes. If the
+// due times have changed, or the schedule was paused or had expired, the new schedule starts from
+// now; otherwise it still makes up for due times that were missed before. The error is ErrFromFile,
+// or says what is wrong with spec.
 func Put(old *Schedule, spec Spec, fromFile bool, now time.Time) (*Schedule, error) {
 	switch {
 	case old == nil:
@@ -344,7 +344,7 @@ func (s *Schedule) Settle(conditions Conditions) Plan {
 }
 
 // insertGap inserts a gap before gap i, unless no due time is in it. It drops the old gap i if no
-// due time is left in that. It returns by how many gaps the list has grown.
+// due time is left in the old gap. It returns by how many gaps the list has grown.
 func (s *Schedule) insertGap(i int, gap missedSpan) int {
 	isOver := func(g missedSpan) bool { return !g.From.IsZero() && !s.dueTimes.next(g.From).Before(g.To) }
 	before := len(s.Gaps)

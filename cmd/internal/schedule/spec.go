@@ -40,8 +40,8 @@ type Spec struct {
 	CatchUp string `json:"catch_up"`
 	// Due times that were missed in the last WindowMS milliseconds are caught up.
 	WindowMS int64 `json:"window_ms"`
-	// Overlap says what happens at a due time while the previous job has not ended: allow makes
-	// the job, skip makes none, queue makes it when the previous job has ended.
+	// Overlap says what happens at a due time if the previous job has not ended: allow makes the job,
+	// skip makes no job, queue makes the job when the previous job has ended.
 	Overlap string `json:"overlap"`
 	Paused  bool   `json:"paused"`
 	// Until is the last moment at which a job may be due; zero if there is none.

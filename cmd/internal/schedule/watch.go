@@ -6,8 +6,9 @@ import "time"
 // the due times in between count as missed.
 const MaxWatchGap = 5 * time.Second
 
-// Watch records the time since which daemons have looked for due jobs without a break. It uses the
-// clock that decides when jobs are due. If that clock is set back, this counts as a break.
+// Watch records the time since which daemons have looked for due jobs without a break. Its times
+// are those of the clock that decides when jobs are due. If that clock is set back, this counts as
+// a break.
 type Watch struct{ since, lastLook time.Time }
 
 // Observe records that a daemon looks for due jobs at the time now. It returns the time since which

@@ -1,6 +1,6 @@
 // Package unique defines requests for a unique key. Among the jobs of one name (jq-master) or
-// jobtype (serverlessd), one job holds a key; the answer to a client that submits another job with
-// that key names the job that holds it.
+// jobtype (serverlessd), one job holds a key. If a client submits another job with that key, the
+// answer names the holder.
 package unique
 
 import (
@@ -71,8 +71,9 @@ type Request struct {
 	Max    time.Duration // for Mode Extend: counted from the holder's submission; 0 means no limit
 }
 
-// Check returns the name of a field that contradicts the others, whether that field is missing, and
-// the reason, as text to put after the name. All three are zero if no field contradicts another.
+// Check returns the name of a field that contradicts the other fields, whether that field is
+// missing, and the reason. The reason is text to put after the name. All three are zero if no field
+// contradicts another.
 func (r *Request) Check() (field string, missing bool, reason string) {
 	switch {
 	case r.Period == PeriodWindow && r.Window == 0:

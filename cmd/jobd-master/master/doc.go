@@ -1,5 +1,5 @@
-// Package master is the central daemon: it knows which worker serves which target,
-// passes polls on, and combines many answers into one.
+// Package master is the central daemon: it knows which worker serves which target, passes polls to
+// workers, and combines their answers.
 //
 //	worker ── register-worker ──▶ ┌────────┐ ◀── poke, status, … ── client
 //	worker ◀── poll, run-manual ─ │ master │

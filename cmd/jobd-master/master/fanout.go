@@ -141,8 +141,8 @@ func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMes
 }
 
 // runManual gives every job to a worker that serves the job's target. It chooses the worker at
-// random. It waits until the jobs have ended, at most for timeout unless that is 0. running holds
-// the ids of jobs that are still running then.
+// random. It waits until the jobs have ended, at most for timeout unless timeout is 0. running
+// holds the ids of the jobs that are still running at the end of the wait.
 func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duration) (results, errs jsonObject, running []string) {
 	workers := m.workerRefs()
 	byTarget := workersOfTargets(workers, list)

@@ -66,7 +66,7 @@ func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (
 
 // onVerb handles pause and continue: it sends the verb to the workers, and answers when all of them
 // have answered or the time is over. The error names those that failed. The route does not set
-// Waits, so requests of a client are handled in order: a continue that it sends after a pause
+// Waits, so the requests of a client are handled in order: a continue that was sent after a pause
 // reaches the workers after the pause.
 func (m *Master) onVerb(verb string) peer.Handler {
 	return func(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {

@@ -21,8 +21,8 @@ const (
 	Period = 2 * time.Second
 	// reportTimeout limits each of the three rounds of requests that a snapshot needs.
 	reportTimeout = 2 * time.Second
-	// maxCountAge is how long old counts of rows are used while the rows cannot be counted again,
-	// for example because the database is slow.
+	// maxCountAge is the age up to which counts of rows are used while the rows cannot be counted
+	// again, for example because the database is slow.
 	maxCountAge = 30 * time.Second
 	// recentWindow is the time over which findings judge what happened to rows lately.
 	recentWindow = 15 * time.Second
@@ -58,8 +58,8 @@ type Worker struct {
 	Trouble       string            `json:"trouble"` // why it cannot work; "" if it can
 	Silent        bool              `json:"silent"`  // the worker has not answered
 	ReportsNoRows bool              `json:"old"`     // the worker is of a kind that does not report rows
-	// CountError says why the worker could not count the rows of its table. It is "" if the worker
-	// could, or if another worker of the table was asked.
+	// CountError says why the worker could not count the rows of its table. It is "" if the worker has
+	// counted them, or if another worker of the table was asked.
 	CountError string `json:"uncounted"`
 	table      string
 }

@@ -107,8 +107,8 @@ type list[T any] struct {
 	Next  *int `json:"next"` // the cursor of the next page; nil if there is none
 }
 
-// pageOf returns the page of a list that a request asks for, filtered by a part of the name if it has
-// one.
+// pageOf returns the requested page of a list. If the request has a part of a name, the list is
+// filtered by it.
 func pageOf[T any](r *http.Request, items []T, name func(*T) string) (any, error) {
 	q := r.URL.Query()
 	if part := q.Get("part"); part != "" {

@@ -100,8 +100,8 @@ func touch(t *testing.T, dir, name string) {
 	}
 }
 
-// fillTarget makes the daemon accept more rows of a target than it has places, as it does when rows
-// end as fast as they are read.
+// fillTarget makes the daemon accept more rows of a target than the target has places, as the
+// daemon does when rows end as fast as they are read.
 func (f *fixture) fillTarget(target string) {
 	f.withMachine(func() { f.machine.SetEndsPerFetch(target, 1) })
 }
@@ -582,7 +582,7 @@ func (s unreadableStore) Accept(ctx context.Context, requests []store.AcceptRequ
 	return s.Memory.Accept(ctx, requests, limit)
 }
 
-// TestDaemonThatCannotFetchIsUnhealthy: a daemon that cannot fetch its rows is unhealthy, even if all other
+// TestDaemonThatCannotFetchIsUnhealthy: a daemon whose fetches fail is unhealthy, even if all other
 // statements succeed. A daemon that needs no rows at present is healthy.
 func TestDaemonThatCannotFetchIsUnhealthy(t *testing.T) {
 	cfg := configFor(t, "a")
@@ -670,8 +670,8 @@ func (l lateManualStore) AcceptManual(ctx context.Context, ids []int64, serves f
 	return l.Memory.AcceptManual(ctx, ids, serves)
 }
 
-// TestEndOfEarlierRunIsNoAnswer: a row that an earlier client has run ends while a client asks to run
-// it and another one. The client gets its answer when the other one has ended.
+// TestEndOfEarlierRunIsNoAnswer: row 1, started by an earlier client, ends while a second client
+// asks to run rows 1 and 2. The second client gets its answer only when row 2 has ended.
 func TestEndOfEarlierRunIsNoAnswer(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	dir := writeLauncher(t, &cfg, "while [ ! -e {dir}/go$id ]; do sleep 0.02; done")

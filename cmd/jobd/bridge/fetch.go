@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// These bound the pause after which targets are fetched again if another transaction had locked
-// some of their rows. The pause grows while rows stay locked.
+// These constants bound the pause after which targets are fetched again if another transaction had
+// locked some of their rows. The pause grows while rows stay locked.
 const (
 	minRereadPause = 50 * time.Millisecond
 	maxRereadPause = 2 * time.Second
@@ -72,8 +72,9 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 	}
 }
 
-// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. It is
-// far below the time limits of the statements, which a locked table exhausts one after the other.
+// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. The
+// limit is far below the time limits of the statements; a locked table exhausts these one after the
+// other.
 const slowFetch = 5 * time.Second
 
 var errSlowFetch = fmt.Errorf("the database has not answered a fetch within %s; perhaps a lock on the table holds it up", slowFetch)

@@ -88,7 +88,7 @@ func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 	}
 }
 
-// lockedTable is a store whose table is locked: fetches wait for as long as they may.
+// lockedTable is a store whose table is locked: Accept waits until its context ends.
 type lockedTable struct{ store.Store }
 
 func (lockedTable) Accept(ctx context.Context, _ []store.AcceptRequest, _ int) (store.Page, error) {

@@ -119,8 +119,8 @@ type Stats struct {
 
 // NameStats holds the numbers of jobs with a name, by state. Served says whether a worker serves
 // the name. Silence is the time since such a worker last asked for jobs. Oldest is how long the
-// oldest waiting job has waited. It is 0 if no job waits, or if too many jobs of other names would
-// have to be searched to find the oldest one.
+// oldest waiting job has waited. It is 0 if no job waits, or if the search for the oldest job would
+// visit too many jobs of other names.
 type NameStats struct {
 	Name            string
 	States          StateCounts

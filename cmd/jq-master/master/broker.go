@@ -262,10 +262,10 @@ func (c *brokerConn) recordChange() {
 }
 
 // applyRule repeats the request until the broker has the rule, because without the rule, jobs that
-// must not run would run. It gives up when a later request drops the rule: operators may do that if
-// the broker has no room for it. Rules have a connection of their own, so a rule waits for the
-// jobs' connection: if the broker has ended since, that connection is lost, and all rules are sent
-// again.
+// must not run would run. It gives up when a later request drops the rule: operators may drop a
+// rule for which the broker has no room. Rules have a connection of their own, so a rule waits for
+// the jobs' connection: if the broker has ended since, that connection is lost, and all rules are
+// sent again.
 func (c *brokerConn) applyRule(r *ruleChange) error {
 	if r.drop {
 		defer c.noteDropped(r.pattern)
@@ -366,8 +366,8 @@ const maxRetries = 1000
 var emptyBody = json.RawMessage("0")
 
 // onResult is called when the broker accepts a detached job, ends a job that is not detached, or
-// refuses a job. It ignores the end of a job that was submitted under runningTypePrefix, because the
-// master itself has ended that job.
+// refuses a job. It ignores the end of jobs that were submitted under runningTypePrefix, because
+// the master itself has ended these jobs.
 func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError

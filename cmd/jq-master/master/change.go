@@ -10,7 +10,7 @@ import (
 )
 
 // changeConstraint sets the constraint with this id to n, or drops it if n is nil. It replies when
-// the change applies to all jobs; created says that the constraint is new. ifMatch and mustExist
+// the change applies to all jobs. created says that the constraint is new. ifMatch and mustExist
 // are as in Master.PutConstraint.
 func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
 	refuse := func(err error) { reply(false, err) }
@@ -79,8 +79,8 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 }
 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs
-// the changes that have waited for this, because their If-Match refers to the constraint as it is
-// after the write.
+// the changes that have waited for the write, because their If-Match refers to the constraint as
+// written.
 func (m *machine) onChangeWritten() {
 	m.changingConstraints = false
 	m.waitingChanges.run(func() bool { return m.changingConstraints })

@@ -2,8 +2,8 @@ package master
 
 import "sync"
 
-// commandQueue is a queue of commands. One goroutine at a time runs them and the side effects that
-// they list, so that goroutines do not compete for the lock.
+// commandQueue is a queue of commands. One goroutine at a time runs the commands and their side
+// effects, so that goroutines do not compete for the lock.
 type commandQueue struct {
 	mu         sync.Mutex // guards the fields below; held only briefly
 	queue      []command

@@ -35,9 +35,8 @@ func (m *Master) Findings() (*FindingLists, error) {
 }
 
 const (
-	// maxSilence limits how long workers that pull may be silent while jobs wait. This time is
-	// longer than one request for jobs, so that a worker between two requests does not count as
-	// silent.
+	// maxSilence limits how long workers that pull may be silent while jobs wait. maxSilence is longer
+	// than one request for jobs, so that a worker between two requests does not count as silent.
 	maxSilence = time.Minute
 	// nearPercent is the percentage of a limit from which a count is "close" to the limit.
 	nearPercent = 90

@@ -14,7 +14,8 @@ import (
 	"gloom/wire"
 )
 
-// Limits bounds what a master holds, how long it keeps what it holds, and how long it waits.
+// Limits bounds the number and size of the things that a master holds, how long it keeps them, and
+// how long it waits.
 type Limits struct {
 	MaxJobs        int   // jobs that have not ended
 	MaxBytes       int64 // bytes of arguments, results, errors and idempotency keys; an eighth of it is for results alone; ended jobs without results get at most half of it
@@ -297,9 +298,8 @@ const (
 	// maxCommandGap is the longest gap between two commands that does not mean that the machine has
 	// stood still.
 	maxCommandGap = 2 * beatInterval
-	// readGrace is the time after such a gap in which no deadline is enforced, so that messages
-	// that have arrived meanwhile can be read. maxReadGrace limits this time if the machine stands
-	// still again and again.
+	// For readGrace after such a gap no deadline is enforced, so that messages that arrived during the
+	// gap can be read. maxReadGrace limits this time if the machine stands still again and again.
 	readGrace, maxReadGrace = 2 * beatInterval, 20 * beatInterval
 )
 

@@ -83,8 +83,8 @@ func (w *simulation) elapse(d time.Duration) {
 	}
 }
 
-// pass delivers what the broker has for the machine, lets the time pass, and then lets the machine do
-// what has fallen due.
+// pass delivers the broker's messages to the machine, moves the clock, and then runs the machine's
+// due work.
 func (w *simulation) pass(d time.Duration) {
 	w.broker.deliver()
 	w.elapse(d)
@@ -208,8 +208,8 @@ func (w *simulation) repair() {
 	}
 }
 
-// TestSurplusOfEndedJobsIsForgotten: if there are too many ended jobs, the master forgets just
-// enough of them, even if the store is slow to forget them.
+// TestSurplusOfEndedJobsIsForgotten: if there are too many ended jobs, the master forgets only as
+// many as it must, even if the store is slow to forget.
 func TestSurplusOfEndedJobsIsForgotten(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine
@@ -356,8 +356,8 @@ func (w *simulation) addWaiting(timeout float64) *record {
 	return r
 }
 
-// TestSuspendedMachine: time during which the machine is suspended does not count towards deadlines,
-// even if it is suspended repeatedly. Messages that arrived meanwhile are read first.
+// TestSuspendedMachine: time during which the machine is suspended does not count towards
+// deadlines, even after several suspensions. Messages that arrived meanwhile are read first.
 func TestSuspendedMachine(t *testing.T) {
 	for _, v := range []struct {
 		pause, runTime time.Duration
@@ -424,8 +424,8 @@ func TestRepeatedSuspension(t *testing.T) {
 	}
 }
 
-// TestSlowStart: time in which the store writes the start of a run, or is away, does not count
-// towards the run's timeout, even if it is longer than the timeout.
+// TestSlowStart: the run's timeout does not include the time in which the store writes the start of
+// the run or is away, even if that time is longer than the timeout.
 func TestSlowStart(t *testing.T) {
 	for _, delay := range []time.Duration{2 * time.Second, 20 * time.Second} {
 		w := newSimulation(t, 1)
@@ -479,8 +479,8 @@ func TestBrokerGivesUp(t *testing.T) {
 	}
 }
 
-// TestClockIsSet: when the wall clock is set, delays and backoffs last as long as intended, the
-// broker gets nothing that it refuses, and ended jobs are forgotten.
+// TestClockIsSet: when the wall clock is set, delays and backoffs keep their length, the broker
+// refuses no request, and ended jobs are forgotten.
 func TestClockIsSet(t *testing.T) {
 	for _, set := range []time.Duration{-time.Hour, time.Hour, 20 * 365 * 24 * time.Hour} {
 		t.Run(set.String(), func(t *testing.T) {

@@ -35,8 +35,8 @@ type Options struct {
 	// of another master matches these types.
 	Prefix string
 	// SingleRunPrefix begins the types of jobs with max_retry 0. It is Prefix, unless Gloom workers
-	// may join. These must not be able to guess it: such a worker would run a job before the
-	// attempt is written, and after a crash the job would run again.
+	// may join. Gloom workers must not be able to guess the prefix: a worker that did would run a job
+	// before the attempt is written, and after a crash the job would run again.
 	SingleRunPrefix string
 	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File
@@ -261,8 +261,8 @@ func (m *Master) serve(ctx context.Context) error {
 }
 
 // These bound the pause before the connection to the broker is opened again. The pause grows while
-// connections break soon, because all jobs are submitted on each of them. It is short again after
-// one that has lasted for maxReconnectPause.
+// connections break soon, because all jobs are submitted on each of them. The pause is short again
+// after a connection that has lasted for maxReconnectPause.
 const minReconnectPause, maxReconnectPause = 50 * time.Millisecond, 5 * time.Second
 
 // load reads the content of the store.
@@ -361,8 +361,8 @@ func (m *Master) onAlarm(mc *machine) {
 const beatInterval = 200 * time.Millisecond
 
 // drive sends the machine its periodic commands until an error ends it. It returns nil when the
-// connection to the broker must be opened again. During the pause before that, conn is nil, and
-// pauseOver gets a value at its end.
+// connection to the broker must be opened again. Between two connections conn is nil; pauseOver
+// delivers when the next attempt is due.
 func (m *Master) drive(ctx context.Context, mc *machine, conn *brokerConn, pauseOver <-chan time.Time, yieldSince *time.Duration, failed <-chan error) error {
 	var lost, outdated, choresDue <-chan struct{}
 	if conn != nil {

@@ -51,7 +51,7 @@ func TestOutageIsLogged(t *testing.T) {
 	}
 }
 
-// TestReadyNamesTheFault: a master that starts again and again after a fault says which one.
+// TestReadyNamesTheFault: a master that starts again and again after a fault names the fault.
 func TestReadyNamesTheFault(t *testing.T) {
 	m := Open(Options{Limits: DefaultLimits(), Store: unreadableStore{store.NewMemory()}, Log: zerolog.Nop()})
 	ctx, cancel := context.WithCancel(t.Context())

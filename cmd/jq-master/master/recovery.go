@@ -149,7 +149,7 @@ func (m *machine) submitSlice(budget int) (more bool) {
 
 // restoreRuns lets workers get waiting jobs once the broker has handed out all running jobs again.
 // Until then the running jobs do not count in their groups. It does not wait long for a run that
-// the broker refuses, or holds back because a group is full.
+// the broker refuses, or that a full group holds back.
 func (m *machine) restoreRuns() {
 	if !m.runsRestored || m.workersMayGetJobs {
 		return

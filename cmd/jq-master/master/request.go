@@ -49,8 +49,8 @@ func (m *Master) ifLeaseHeld(err error) error {
 	return err
 }
 
-// send queues a command. Its reply, of which there is at most one, arrives on the channel replies; the
-// channel ended is closed when the machine ends.
+// send queues a command. The command's reply, if any, arrives on the channel replies; the channel
+// ended is closed when the machine ends.
 func send[T any](m *Master, f func(mc *machine, reply func(T, error))) (replies <-chan result[T], ended <-chan struct{}, err error) {
 	s, err := m.activeMachine()
 	if err != nil {
@@ -94,9 +94,9 @@ type noValue = struct{}
 
 // Enqueue adds all jobs or none, and returns their ids in the same order. If key was used before
 // with the same body, it returns the ids of the earlier request, and replayed is true. It returns
-// the outcome even if the master ends meanwhile. A job with a UniqueRequest must be the only one,
-// and key must then be nil. If another job holds its unique key, unique says what happened to that
-// job: "kept", "replaced" or "extended".
+// the outcome even if the master ends during the call. A job with a UniqueRequest must be the only
+// one, and key must then be nil. If another job holds its unique key, unique says what happened to
+// that job: "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueRequest{jobs: jobs, key: key}
 	e.match(m.enabledConstraints())
@@ -198,8 +198,8 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 	return do(context.WithoutCancel(ctx), m, func(mc *machine, reply func(error)) { mc.cancel(id, force, reply) })
 }
 
-// Register registers a worker, and returns it as it is registered. It waits for the store's answer
-// even if the machine ends.
+// Register registers a worker and returns its registration. It waits for the store's answer even if
+// the machine ends during the call.
 func (m *Master) Register(w job.Worker) (*job.Worker, error) {
 	replies, _, err := send(m, func(mc *machine, reply func(*job.Worker, error)) { mc.register(w, reply) })
 	if err != nil {

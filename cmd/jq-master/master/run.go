@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// onHandout is called when the broker hands out a job to a worker. alreadyRuns says that the
-// worker already runs the job, which was submitted again for this worker alone.
+// onHandout is called when the broker hands out a job to a worker. alreadyRuns says that the worker
+// already runs the job; the job was submitted again for this worker alone.
 func (m *machine) onHandout(worker, id job.ID, alreadyRuns bool, h brokerJob) {
 	w, r := m.workers[worker], m.jobs.Get(id)
 	switch {

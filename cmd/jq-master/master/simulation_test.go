@@ -47,8 +47,7 @@ type simulation struct {
 	slowStore bool // the broker's connections
 }
 
-// expectedJob is what must be true of a job, according to the replies that its pusher and workers
-// got.
+// expectedJob is the state that a job must have according to the replies to its pusher and workers.
 type expectedJob struct {
 	id        job.ID
 	maxRetry  int32

@@ -78,7 +78,7 @@ func (w *simulation) Push(k *job.Worker, h *job.Handout, onAnswer func(Answer)) 
 	}
 }
 
-// expect returns what the test knows about a job that is handed out. A job that no pusher knows was
+// expect returns the test's record of a job that is handed out. A job that no pusher knows was
 // stored, but a crash lost the reply to its pusher.
 func (w *simulation) expect(h *job.Handout) *expectedJob {
 	if w.model[h.ID] == nil {

@@ -9,12 +9,12 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// A master that cannot reach its broker accepts jobs but hands out none. It continues to serve
-// pushers while no other master reaches a broker, because its own broker may come back. A standby
-// that reaches its broker should have the lease instead. So masters that wait for the lease watch
-// their brokers and note in the store whether they reach one. A master that does not reach its
-// broker leaves a free lease to one that does. The lease moves at most once per BrokerWait, however
-// often brokers come and go.
+// A master that cannot reach its broker accepts jobs but hands out none. Such a master continues to
+// serve pushers while no other master reaches a broker, because its own broker may come back. A
+// standby that reaches its broker should have the lease instead. So masters that wait for the lease
+// watch their brokers, and each notes in the store whether it reaches a broker. A master that does
+// not reach its broker leaves a free lease to one that does. The lease moves at most once per
+// BrokerWait, however often brokers come and go.
 
 // errYield is the error of a master that gives up its lease: for BrokerWait the master could not
 // reach its broker, and a standby could reach one.

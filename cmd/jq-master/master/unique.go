@@ -19,7 +19,7 @@ type claim struct {
 	waiting  []func() // functions to be called when the new holder has been stored or refused
 }
 
-// shareKey finds the job that holds the key of a new job, and does to it what the mode says. It
+// shareKey finds the job that holds the key of a new job, and applies the mode to the holder. It
 // reports whether the new job is to be enqueued now.
 func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	n := e.jobs[0]
@@ -148,7 +148,7 @@ func isBetterHolder(a, b *record, now int64) bool {
 }
 
 // finishReplacing cancels the replaced jobs that the last master had not cancelled yet. It does not
-// cancel jobs that were cancelled and that an operator has revived since.
+// cancel jobs that an operator has revived after their cancellation.
 func (m *machine) finishReplacing() {
 	for _, holder := range m.uniques {
 		if r := holder.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.IsZero() {

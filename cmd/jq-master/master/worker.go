@@ -57,8 +57,8 @@ func (w *worker) mayTake(m *machine) bool {
 	return m.now >= w.pausedUntil
 }
 
-// needsOwnWorker reports whether only the master's own workers may run a job: because it already
-// runs, must not run before the attempt is written, or has an argument that does not fit into a
+// needsOwnWorker reports whether only the master's own workers may run a job. This is so if the job
+// already runs, must not run before the attempt is written, or has an argument too large for a
 // frame of the broker.
 func (m *machine) needsOwnWorker(r *record) bool {
 	return r.State == job.Running || r.tooLong || r.MaxRetry == 0 && m.singleRunPrefix != m.prefix
@@ -86,7 +86,7 @@ func (m *machine) heldRunsType(w *worker) string { return m.heldRunsPrefix() + w
 // heldRunsPrefix is what the types of heldRunsType begin with.
 func (m *machine) heldRunsPrefix() string { return strings.TrimSuffix(m.prefix, ".") + "~" }
 
-// updateServing tells the broker what a worker serves, if that has changed.
+// updateServing tells the broker which names a worker serves, if they have changed.
 func (m *machine) updateServing(w *worker) {
 	if w.removed && len(w.runs) == 0 {
 		return
@@ -310,9 +310,9 @@ func (m *machine) markUnreachable(w *worker, reason string) {
 	m.setPause(w, w.lastPause, reason)
 }
 
-// heartbeat returns the jobs that the worker should stop because they were cancelled. From its
-// first heartbeat on, the worker counts as lost when its requests stop, even if it registered
-// without heartbeats.
+// heartbeat returns the jobs that the worker should stop because they were cancelled. After its
+// first heartbeat, the worker counts as lost when its requests stop, even if it registered without
+// heartbeats.
 func (m *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true

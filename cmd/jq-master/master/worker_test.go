@@ -168,8 +168,8 @@ func TestGroupNames(t *testing.T) {
 	}
 }
 
-// TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, even if it
-// registered without heartbeats.
+// TestHeartbeatStops: a worker that registered without heartbeats and has sent some counts as lost
+// when the heartbeats stop.
 func TestHeartbeatStops(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine

@@ -623,9 +623,9 @@ func TestSetAside(t *testing.T) {
 	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
 }
 
-// TestSetAsideBeforeAKill: lines that were set aside remain so if the program is killed before the
-// rest of their piece is written, even if the piece is longer afterwards. For a piece without other
-// lines, the store gets a range without lines.
+// TestSetAsideBeforeAKill: the program is killed after it has set lines aside and before the rest
+// of their piece is written. The lines stay set aside, even if the piece has grown. For a piece
+// without other lines, the store gets a range without lines.
 func TestSetAsideBeforeAKill(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)

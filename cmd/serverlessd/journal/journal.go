@@ -64,9 +64,9 @@ type Options struct {
 	SegmentSize  int64 // size in bytes at which the next segment is begun; 0: 64 MiB
 	NoSync       bool  // appends do not wait for the disk
 
-	// Lanes holds the names of the readers. Each reader has a store of its own. If there are several,
-	// SaveNotes is called before a piece is handed out, and makes durable which piece goes to which
-	// lane. Notes has what an earlier process passed to its last call of SaveNotes.
+	// Lanes holds the names of the lanes. Each lane has a store of its own. If there are several
+	// lanes, SaveNotes is called before a piece is handed out, and makes durable which lane the piece
+	// goes to. Notes is the argument of an earlier process's last call of SaveNotes.
 	Lanes     []string
 	Notes     []LaneNote
 	SaveNotes func([]LaneNote) error
