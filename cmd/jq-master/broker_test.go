@@ -559,8 +559,8 @@ func TestLongJobAtRestartedBroker(t *testing.T) {
 	}
 }
 
-// TestRefusedWorkersAreLoggedOnce: while a broker refuses the rights that a worker needs, /readyz
-// gives the reason, and the log gives it once in ten seconds, not at each attempt.
+// TestRefusedWorkersAreLoggedOnce: while a broker refuses the prefetch that a worker needs, /readyz
+// gives the reason, and the log gives the reason once in ten seconds, not at each attempt.
 func TestRefusedWorkersAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxPrefetch = 2 })

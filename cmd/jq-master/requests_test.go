@@ -159,9 +159,9 @@ func TestTimeoutsKeepTheirValue(t *testing.T) {
 	})
 }
 
-// TestLateReport: a worker whose run has timed out is told that its answer came too late,
-// even if it has reported an earlier run of the job. A repeated report of the earlier run is still
-// accepted.
+// TestLateReport: a worker whose run has timed out is told that its answer came too late, even if
+// the worker has answered for an earlier run of the job. A repeated report of the earlier run is
+// still accepted.
 func TestLateReport(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--timeout-grace", "50ms", "--backoff-base", "1ms", "--backoff-cap", "1ms").client(t, jsonType)
@@ -562,8 +562,8 @@ func TestConstraintsAreChangedInKnownVersion(t *testing.T) {
 	})
 }
 
-// TestConstraintIDs: a constraint with any id can be set, read and dropped, even if the id is part
-// of a path of the API or has a meaning in paths.
+// TestConstraintIDs: a constraint with any id can be set, read and dropped, even if its id also
+// occurs in paths of the API or has a meaning in paths.
 func TestConstraintIDs(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {

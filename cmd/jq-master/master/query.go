@@ -387,8 +387,8 @@ func (m *Master) allowsGloomWorkers() bool {
 	return m.opt.SingleRunPrefix != m.opt.Prefix
 }
 
-// isServed reports whether a Gloom worker serves a name. It returns true while the broker has not
-// told, because the unknown should not be reported as a fault.
+// isServed reports whether a Gloom worker serves a name. It also returns true while the broker
+// cannot tell, because the unknown should not be reported as a fault.
 func (m *Master) isServed(conn *brokerConn, name string) bool {
 	if conn == nil {
 		return true

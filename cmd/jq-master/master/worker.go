@@ -86,7 +86,7 @@ func (m *machine) heldRunsType(w *worker) string { return m.heldRunsPrefix() + w
 // heldRunsPrefix is what the types of heldRunsType begin with.
 func (m *machine) heldRunsPrefix() string { return strings.TrimSuffix(m.prefix, ".") + "~" }
 
-// updateServing tells the broker which names a worker serves, if they have changed.
+// updateServing tells the broker the types and the prefetch of a worker, if they have changed.
 func (m *machine) updateServing(w *worker) {
 	if w.removed && len(w.runs) == 0 {
 		return

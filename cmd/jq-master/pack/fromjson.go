@@ -16,9 +16,9 @@ import (
 	"gloom/wire"
 )
 
-// FromJSON converts a JSON text to MessagePack. It also reads the forms in which AppendJSON writes
-// values that JSON lacks. The fault is invalid_value for an integer beyond 64 bits, a number beyond
-// a float64, or a malformed form of this kind; it is invalid_body for everything else.
+// FromJSON converts a JSON text to MessagePack. It also reads AppendJSON's forms of values that
+// JSON lacks. The fault is invalid_value for an integer beyond 64 bits, a number beyond a float64,
+// or a malformed form of this kind; it is invalid_body for everything else.
 func FromJSON(text []byte) ([]byte, *job.Fault) {
 	if !utf8.Valid(text) {
 		return nil, job.Refuse(job.InvalidBody, "", "the body is not UTF-8")
@@ -205,9 +205,9 @@ func (r *reader) appendList(open byte, depth int, items *[]int) *job.Fault {
 
 // specialValue looks at the map of one pair that begins at start in r.out. If the map stands for
 // another value, specialValue replaces it by that value. The value of the pair begins at index
-// valueStart in r.out, and at index textStart in the text. If it is the array of a $map, pairs says
-// where its items begin: searching for them would take long, and would be repeated for each map
-// around that map.
+// valueStart in r.out, and at index textStart in the text. If the value is the array of a $map,
+// pairs holds the positions at which its items begin: a search for the items would take long, and
+// would be repeated for each map around that map.
 func (r *reader) specialValue(start, valueStart, textStart int, pairs []int) *job.Fault {
 	k, v := Value(r.out[start+1:valueStart]), Value(r.out[valueStart:])
 	key, out := string(k.Bytes()), r.out[:start]

@@ -14,7 +14,7 @@ func AppendID(dst []byte, id job.ID) []byte {
 	return msgp.AppendStringFromBytes(dst, id.Append(buf[:0]))
 }
 
-// AppendSeconds appends a span in seconds, as an integer if it is one.
+// AppendSeconds appends a span in seconds, as an integer if it has no fraction.
 func AppendSeconds(dst []byte, s job.Span) []byte {
 	if s%1000 == 0 {
 		return msgp.AppendUint64(dst, uint64(s/1000))

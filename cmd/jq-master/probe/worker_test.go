@@ -102,8 +102,8 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 	})
 }
 
-// TestGoneClientWaitsNoLonger: the master notices that a client has gone while its request waits, even if the
-// request has a body that it need not have.
+// TestGoneClientWaitsNoLonger: the master notices that a client has gone while the client's request
+// waits, even if the request has a needless body.
 func TestGoneClientWaitsNoLonger(t *testing.T) {
 	d := start(t, quickFlags...)
 	d.waitUntilReady(t)

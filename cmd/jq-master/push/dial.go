@@ -51,9 +51,9 @@ func (c *Client) dial(addr, host, name string) (net.Conn, error) {
 // errClosed means that a worker has closed an idle connection.
 var errClosed = errors.New("the worker has closed the connection")
 
-// conn is a connection that is checked before each further use, because a request on a connection
-// that the worker has already closed would count as sent. It skips interim responses (1xx), which
-// say nothing about the job.
+// conn is a connection that is checked before each further use: if the worker has already closed
+// the connection, a request on it would still count as sent. It skips interim responses (1xx),
+// which say nothing about the job.
 type conn struct {
 	net.Conn
 	raw            syscall.RawConn
@@ -63,8 +63,9 @@ type conn struct {
 	broken         bool // a request could not be written whole, so that there can be no further one
 }
 
-// Write implements net.Conn. It returns no error, because a worker may answer that it is busy before
-// it has read the whole request, and read no more. Its answer is then read; if there is none, reading fails.
+// Write implements net.Conn. It returns no error, because a busy worker may answer before it has
+// read the whole request, and then read no more. Its answer is then read; if there is none, reading
+// fails.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.broken {
 		return len(b), nil

@@ -154,8 +154,8 @@ func TestSilentWorkerHasTakenJob(t *testing.T) {
 	}
 }
 
-// TestAnswerBeforeRequestIsRead: a worker that answers without reading the job is understood, even if it has
-// closed the connection before all of the job was written.
+// TestAnswerBeforeRequestIsRead: the answer of a worker that does not read the job is understood,
+// even if the worker closed the connection before the whole job was written.
 func TestAnswerBeforeRequestIsRead(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,8 +8,7 @@ import (
 // clock is the clock for stored times, such as when a key expires or a job is forgotten. It starts
 // at the store's time. Then it runs like boot.Since, and is corrected towards the store's time by
 // at most 1/slewDivisor of the time that passes, which is 43 seconds a day. So if the clock of this
-// host or of the store is set forward or back by an hour, a period of an hour is wrong by at most
-// two seconds.
+// host or of the store is set by an hour, a period of an hour is wrong by at most two seconds.
 type clock struct {
 	mu       sync.Mutex    // guards the fields below
 	unixTime time.Duration // the time since 1970 at the last correction

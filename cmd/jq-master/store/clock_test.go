@@ -35,8 +35,8 @@ func TestClockFollowsWithoutJumps(t *testing.T) {
 	}
 }
 
-// TestMastersUseClockOfRedis: all masters of a Redis use its clock. A master without Redis uses the
-// time that this host's clock had at first, even if the clock is set later.
+// TestMastersUseClockOfRedis: all masters of a Redis use its clock. A master without Redis
+// continues from the first time of this host's clock, even if the clock is set later.
 func TestMastersUseClockOfRedis(t *testing.T) {
 	t.Parallel()
 	first := open(t, shared)
@@ -53,9 +53,9 @@ func TestMastersUseClockOfRedis(t *testing.T) {
 	}
 }
 
-// TestClockAtTakeover: the clock of Redis is set forward by two days. The master that then takes over
-// does not follow it at once, whether it was waiting at that time or began to wait later: idempotency
-// keys last as long as they should.
+// TestClockAtTakeover: the clock of Redis is set forward by two days. The master that then takes
+// over does not follow the clock at once, whether the master began to wait before or after the
+// jump: idempotency keys last as long as they should.
 func TestClockAtTakeover(t *testing.T) {
 	t.Parallel()
 	const set = 48 * time.Hour

@@ -24,11 +24,11 @@ const (
 
 var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
-// faultyPrefixes lists how errors begin that mean that the data is wrong, or that the command has a
-// value that is longer than Redis permits (proto-max-bulk-len). A script that fails for another
-// reason says so with inScript. Any other code, such as LOADING, READONLY or NOSCRIPT, and any text of
-// a proxy, which may begin with ERR, too, means that Redis cannot serve anybody at the moment, or
-// refuses to serve this client: it is away.
+// faultyPrefixes lists how certain errors begin. These errors mean that the data is wrong, or that
+// a value of the command is longer than Redis permits (proto-max-bulk-len). A script that fails for
+// another reason says so with inScript. Any other code, such as LOADING, READONLY or NOSCRIPT,
+// means that Redis is away: it can serve nobody at the moment, or refuses to serve this client. A
+// text of a proxy means the same, and it may begin with ERR, too.
 var faultyPrefixes = []string{"WRONGTYPE ", "UNREADABLE ", protocolError}
 
 const protocolError = "ERR Protocol error: invalid "

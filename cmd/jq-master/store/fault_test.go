@@ -601,8 +601,8 @@ type redisError string
 func (a redisError) Error() string { return string(a) }
 func (redisError) RedisError()     {}
 
-// TestRefusedConnection: while Redis refuses new connections, because the password was changed,
-// nothing counts as written or as read.
+// TestRefusedConnection: while Redis refuses new connections because the password was changed, no
+// command counts as done.
 func TestRefusedConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

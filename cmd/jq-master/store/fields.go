@@ -201,8 +201,8 @@ func keyValue(k *Key, jobs []*job.Job) string {
 // isKeyValue reports whether a text may be a value that keyValue has made.
 func isKeyValue(text string) bool { return len(text) >= 32+16 && len(text)%16 == 0 }
 
-// parseKeyValue returns the ids in a value that keyValue has made, or ErrKeyReused if the body is
-// another one.
+// parseKeyValue returns the ids in a value that keyValue has made, or ErrKeyReused if the value was
+// made for another body.
 func parseKeyValue(k *Key, text string) ([]job.ID, error) {
 	n := len(k.Body)
 	if text[:n] != string(k.Body[:]) {

@@ -53,9 +53,9 @@ func TestFullRedisKeepsRunning(t *testing.T) {
 }
 
 // TestTooLongForRedis: a value that Redis does not take because of its proto-max-bulk-len is
-// refused. That neither counts as being away, nor keeps anything else from being stored, not
-// even in the same round trip. Redis closes the connection while the value is on its way, so its answer may
-// not arrive.
+// refused. After the refusal Redis does not count as away, and all other values are stored, even
+// those of the same round trip. Redis closes the connection while the value is on its way, so its
+// answer may not arrive.
 func TestTooLongForRedis(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{2 << 20, 32 << 20} {

@@ -190,8 +190,8 @@ func TestForgetBatch(t *testing.T) {
 	}
 }
 
-// TestEnqueueWithoutSet: new jobs that cannot be added to the live ones, because their key is
-// of another type, are not written, and the schedule that made them does not advance.
+// TestEnqueueWithoutSet: if the key of the live jobs has another type, new jobs are not written,
+// and the schedule that made them does not advance.
 func TestEnqueueWithoutSet(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
@@ -233,8 +233,8 @@ func TestEnqueueWithoutKeySet(t *testing.T) {
 	checkJobs(t, r, j)
 }
 
-// TestForeignJobs: a key of a job that is of another type keeps no script from doing its work on other
-// jobs, and what a script cannot do as a whole it does not begin.
+// TestForeignJobs: if a job's key has another type, scripts still do their work on other jobs, and
+// a script begins only steps that it can complete.
 func TestForeignJobs(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

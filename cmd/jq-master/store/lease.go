@@ -45,8 +45,8 @@ type unusableError struct{ error }
 
 func (u unusableError) Unwrap() error { return u.error }
 
-// yieldTime is how long other masters heed a note in Redis in which a standby says that it can
-// serve. The standby renews the note each time it checks the lease.
+// A standby that can serve leaves a note in Redis; other masters heed the note for yieldTime. The
+// standby renews the note each time it checks the lease.
 const yieldTime = 5 * time.Second
 
 // tryAcquire takes the lease if it is free, or if the process of its holder has ended. A master

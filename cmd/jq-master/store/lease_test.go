@@ -107,8 +107,8 @@ func TestStandbyWaitsForLease(t *testing.T) {
 	third.acquired(t)
 }
 
-// TestUnableStandbyYields: a standby that is not able to serve leaves the lease to one that is, as
-// long as there is one.
+// TestUnableStandbyYields: a standby that cannot serve leaves the lease to a standby that can, as
+// long as there is such a standby.
 func TestUnableStandbyYields(t *testing.T) {
 	t.Parallel()
 	unable := func() bool { return false }
@@ -423,7 +423,7 @@ func TestLoadingRedisIsNotEmpty(t *testing.T) {
 }
 
 // TestRenewalOfStrangeKey: a renewal that fails because a key has the wrong type has not renewed
-// the lease, since a script that fails keeps what it has written.
+// the lease. This must be tested, since a failed script's writes stay.
 func TestRenewalOfStrangeKey(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

@@ -291,8 +291,8 @@ func (r *Redis) jobs(ids []job.ID, before ...string) []string {
 	return before
 }
 
-// Close implements Store. It does not give the lease back: the lease expires, or a master on this
-// host takes it when that master sees that this process has ended.
+// Close implements Store. It does not give the lease back. The lease expires, or another master on
+// this host takes the lease when it sees that this process has ended.
 func (r *Redis) Close() error {
 	r.mu.Lock()
 	r.closed = true

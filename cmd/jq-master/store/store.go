@@ -1,6 +1,6 @@
 // Package store keeps the jobs of a namespace for the master. The master decides on transitions of
-// jobs, and the store records them. Each transition is one step, which checks that this master
-// still has the lease and that the job is in the state that the master expects.
+// jobs, and the store records them. Each transition is one step. The step checks that this master
+// still has the lease, and that the job is in the expected state.
 package store
 
 import (
@@ -58,10 +58,10 @@ func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID
 // transition is a repeat, and gets the same answer as the first time. Any other stored Rev is
 // ErrLost. Fetch and Forget do not change Rev.
 type Store interface {
-	// Enqueue stores all of the new jobs or none, with State Queued. With a key that was used
-	// before it stores nothing, and ids has the ids of the first request. After ErrAway the jobs
-	// may have been stored: the store removes them as soon as it is back, before it enqueues
-	// anything else with the same key.
+	// Enqueue stores all of the new jobs or none, with State Queued. With a key that was used before
+	// it stores nothing, and ids has the ids of the first request. After ErrAway the jobs may have
+	// been stored. The store removes these jobs as soon as it is back, before it enqueues other jobs
+	// with the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
 	// Move records a transition. The stored job must equal old, and becomes j. These are the
 	// transitions:

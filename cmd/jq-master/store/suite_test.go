@@ -430,8 +430,8 @@ func TestKeyEnds(t *testing.T) {
 	})
 }
 
-// TestKeyFromFuture: an idempotency key that was stored while the clock of Redis was ahead is
-// remembered no longer than a new one, from the time when a master knows that the clock is right.
+// TestKeyFromFuture: once a master knows that the clock of Redis is right, an idempotency key that
+// was stored while the clock was ahead is remembered no longer than a new key.
 func TestKeyFromFuture(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

@@ -286,9 +286,9 @@ func (t *term) read(answer any, mayBeKey bool) (any, map[int64]error, error) {
 	return nil, nil, fmt.Errorf("%w: %.50q", errUnexpectedAnswer, fmt.Sprint(answer))
 }
 
-// roundTrip makes one round trip. Afterwards each command has an answer or an error, even if Redis
-// has refused the connection itself, as with a wrong password: then the client library sets
-// neither.
+// roundTrip makes one round trip. Afterwards each command has an answer or an error. If Redis
+// refuses the connection itself, as with a wrong password, the client library sets neither; then
+// roundTrip sets the error.
 func roundTrip(ctx context.Context, pipe redis.Pipeliner) {
 	cmds, err := pipe.Exec(ctx)
 	if err != nil && !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {

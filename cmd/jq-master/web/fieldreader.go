@@ -25,7 +25,7 @@ type fieldReader struct {
 }
 
 // readStrict reads the named fields of a value, which must be a map with no others. It is for
-// requests that people write, who would otherwise not notice a misspelt field.
+// requests that people write: otherwise they would not notice a misspelt field.
 func readStrict(v pack.Value, prefix string, names ...string) fieldReader {
 	f := readKnown(v, prefix, names...)
 	if f.fault != nil {

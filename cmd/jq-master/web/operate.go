@@ -24,8 +24,8 @@ const (
 // filterFields holds the fields that select jobs. A body may also have match.
 var filterFields = []string{"status", "name", "worker", "from", "to"}
 
-// filter returns the filter in a body or a query. It returns nil if all jobs are selected, because
-// no field is given or the matcher selects every job.
+// filter returns the filter in a body or a query. It returns nil if no field is given or the
+// matcher selects every job.
 func filter(f *fieldReader) *master.Filter {
 	out := &master.Filter{Name: f.name("name", job.MaxNameBytes), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
 	given := false

@@ -190,8 +190,8 @@ func readyz(x *exchange) (int, error) {
 	})
 }
 
-// handler serves an operation. It returns the status of the reply that it has written to x, or an
-// error, which becomes the reply.
+// handler serves an operation. It writes a reply to x and returns the reply's status, or it returns
+// an error, which becomes the reply.
 type handler func(x *exchange) (status int, err error)
 
 // answer asks the master, unless the request has a fault, and makes what show returns the reply.
@@ -215,7 +215,7 @@ func (x *exchange) act(do func() error) (int, error) {
 	return http.StatusNoContent, do()
 }
 
-// operation is what a method on a path does, and the scope that it needs.
+// operation is the handler of a method on a path, and the scope that a request needs.
 type operation struct {
 	scope guard.Scope
 	serve handler
@@ -358,8 +358,9 @@ type exchange struct {
 	replyBuilder
 }
 
-// reserve makes a large reply, one with many bytes n of jobs' data, wait while many others are being
-// written, because each stays in memory until it is written. It fails if the client has gone.
+// reserve makes a large reply wait while many others are being written, because each reply stays in
+// memory until it is written. n is the number of bytes of jobs' data in the reply. It fails if the
+// client has gone.
 func (x *exchange) reserve(n int) error {
 	limit := min(int64(n), x.outboundBytes())
 	if limit <= largeReply {
@@ -539,8 +540,8 @@ func (x *exchange) readBody() *job.Fault {
 	}
 }
 
-// skipBody reads the body of a request that needs none. The HTTP server notices that a client has
-// gone only after that, and a pull must not take jobs for a worker that has gone.
+// skipBody reads the body of a request that needs none. The HTTP server notices a client's
+// departure only after the body was read, and a pull must not take jobs for a worker that has gone.
 func (x *exchange) skipBody() {
 	if x.fault == nil {
 		x.fault = x.readBody()

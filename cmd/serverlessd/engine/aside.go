@@ -20,8 +20,8 @@ var ErrDamaged = errors.New("a damaged file cannot be put back")
 func (e *Engine) AsideFiles() ([]journal.AsideFile, error) { return e.journal.AsideFiles() }
 
 // PutBack gives a store the jobs of a file that was set aside, under their own ids, and returns how
-// many there are. It may be repeated, for example after a crash: no job is made twice, because the
-// store records that it has the file, and PutBack always gives a file to the same store. After a
+// many there are. It may be repeated, for example after a crash. No job is made twice, because the
+// store records the file, and PutBack always gives a file to the same store. After a
 // store.RefusedError nothing has changed: the store does not accept the jobs yet.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
 	e.putBackMu.Lock()

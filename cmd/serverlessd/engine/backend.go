@@ -104,7 +104,7 @@ const (
 )
 
 // A store that was away must have answered for steadyTime before the log says that it is available.
-// So the log of a store that answers only now and then says that it is away.
+// So a store that answers only now and then stays away in the log.
 const steadyTime = time.Second
 
 // noteAnswer records that the store answers (err is nil), or why it does not.
@@ -291,8 +291,8 @@ func (b *backend) release() {
 
 const actionRenew = "renew locks"
 
-// A sysid that cannot be renewed is given up renewMargin before it expires, so that the runs of its
-// store are ended before the guard ends the runs of all stores.
+// A sysid that cannot be renewed is given up renewMargin before it expires. So the runs of its
+// store end before the guard would end the runs of all stores.
 const renewMargin = time.Second
 
 // renewableFor returns how long the sysid can still be renewed, or a day if none is reserved.

@@ -64,8 +64,8 @@ func TestLostSysidWithoutJobs(t *testing.T) {
 	}
 }
 
-// TestLogOfUnsteadyStore: the log says once that a store is away, also at the start, and says that it
-// is available when it has answered for a while without an error.
+// TestLogOfUnsteadyStore: the log says once that a store is away, also at the start. It says that
+// the store is available after the store has answered for a while without an error.
 func TestLogOfUnsteadyStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

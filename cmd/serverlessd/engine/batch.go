@@ -23,8 +23,8 @@ type run struct {
 // age returns how long ago the job's first run began.
 func (r *run) age() time.Duration { return r.Age + time.Since(r.takenAt) }
 
-// batch holds the jobs of one type that share a slot. They run in this daemon one after the other,
-// or at Gloom workers all at the same time, each as a job of the broker.
+// batch holds the jobs of one type that share a slot. In this daemon the jobs run one after the
+// other. At Gloom workers they run at the same time, each as a job of the broker.
 type batch struct {
 	engine       *Engine
 	backend      *backend

@@ -303,8 +303,8 @@ func TestTakenDuringShutdown(t *testing.T) {
 	}
 }
 
-// TestOldSysids: jobs of the daemon's last run are freed, even if the store refuses that at first,
-// and not before their lock has expired.
+// TestOldSysids: jobs of the daemon's last run are freed when their lock has expired and not
+// before, even if the store refuses to free them at first.
 func TestOldSysids(t *testing.T) {
 	const old = "0d0d0d"
 	dir, s := t.TempDir(), sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
@@ -422,8 +422,8 @@ func TestStatusThatCountsAs500(t *testing.T) {
 	}
 }
 
-// TestDamagedNodeName: a daemon starts and runs jobs even if a crash has damaged the file of its
-// directory's name, which then has a new one.
+// TestDamagedNodeName: a daemon starts and runs jobs even if a crash has damaged the file with its
+// directory's name; the directory then gets a new name.
 func TestDamagedNodeName(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
 	if err := os.WriteFile(filepath.Join(dir, "node"), []byte("\x00\x00\x00\n"), 0o600); err != nil {

@@ -149,8 +149,8 @@ func TestFullDiskOfTheStore(t *testing.T) {
 	waitUntil(t, "all is well", e.Health)
 }
 
-// TestDrainedJournalFreesItsDisk: on a full disk the journal does not keep the space of jobs that
-// have gone to the stores, even if there are no more adds.
+// TestDrainedJournalFreesItsDisk: on a full disk the journal frees the space of jobs that have gone
+// to the stores, even if there are no more adds.
 func TestDrainedJournalFreesItsDisk(t *testing.T) {
 	dir := smallDisk(t, 4<<20)
 	e := startEngine(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
@@ -182,8 +182,8 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 	})
 }
 
-// TestFullDiskOfProcesses: while the disk has no room for what a job needs to begin, the job loses
-// no try, and the log says so once. The job runs once there is room.
+// TestFullDiskOfProcesses: while the disk has too little room for a job to begin, the job loses no
+// try, and the log reports the lack of room once. The job runs once there is room.
 func TestFullDiskOfProcesses(t *testing.T) {
 	dir := smallDisk(t, 2<<20)
 	var log throwaway.Log

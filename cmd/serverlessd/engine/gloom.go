@@ -15,16 +15,17 @@ import (
 )
 
 // Jobs of a gloom handler are taken only if a worker will have them soon. The engine cannot see the
-// workers of a shared broker. They may even be at another broker of the fleet, which borrows a job
-// only after a while. So the engine learns how many jobs they take at a time: each job that ends
-// leaves room for another one, and from time to time the engine sends probes, which are jobs beyond
-// that number. Each job has a deadline, at which it expires at the broker and is given back.
+// workers of a shared broker. Workers may even be at another broker of the fleet, and that broker
+// borrows a job only after a while. So the engine learns how many jobs the workers take at a time.
+// Each job that ends leaves room for another job, and from time to time the engine sends probes,
+// which are jobs beyond that number. Each job has a deadline, at which it expires at the broker and
+// is given back.
 
 const (
 	// jobDeadline is the deadline of jobs for which workers are known to have room.
 	jobDeadline = 250 * time.Millisecond
-	// firstProbeTime is the first deadline of probes. It doubles when a probe expires, up to
-	// maxProbeTime: within that time a fleet finds a worker. It is also the deadline of all jobs at
+	// firstProbeTime is the first deadline of probes. The deadline doubles when a probe expires, up to
+	// maxProbeTime: within maxProbeTime a fleet finds a worker. It is also the deadline of all jobs at
 	// the broker inside this process, where an idle worker gets a job at once.
 	firstProbeTime = 5 * time.Millisecond
 	maxProbeTime   = 160 * time.Millisecond

@@ -327,7 +327,7 @@ func relay(t *testing.T, server string, conns chan<- net.Conn) string {
 	return l.Addr().String()
 }
 
-// TestDistantWorkers: jobs run at full speed even if it takes some time until a worker has them, as
+// TestDistantWorkers: jobs run at full speed even if they reach a worker only after some time, as
 // when another broker borrows them.
 func TestDistantWorkers(t *testing.T) {
 	const jobs, releaseDelay = 100, 20 * time.Millisecond
@@ -352,8 +352,8 @@ func TestDistantWorkers(t *testing.T) {
 	}
 }
 
-// TestLongJobs: the workers of a shared broker get as many jobs as they take, however long these
-// run, and each end is written as soon as it is reported.
+// TestLongJobs: the workers of a shared broker get as many jobs as they take, however long the jobs
+// run, and each end is written as soon as the broker reports it.
 func TestLongJobs(t *testing.T) {
 	const workers = 10
 	e, _ := startShared(t, func(c *Config) { c.Concurrency = 20 })

@@ -9,8 +9,8 @@ import (
 	"gloom/cmd/internal/daemon"
 )
 
-// hostPause is how long no jobs of a language are taken after some jobs of that language could not
-// begin on this host. Such jobs are given back, and that does not count as a try. Without the pause
+// For hostPause no jobs of a language are taken after some jobs of that language could not begin on
+// this host. Jobs that could not begin are given back, and do not lose a try. Without the pause
 // they would be taken again at once.
 const hostPause = time.Second
 

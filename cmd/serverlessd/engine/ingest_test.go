@@ -95,8 +95,8 @@ func (s *flakyStore) Ingest(ctx context.Context, piece journal.Range, jobs []jou
 	return before, err
 }
 
-// TestSetAsideFile: a line that was set aside is in no store until it is put back, even if the
-// rest of its piece was not written and the store would accept the line by now.
+// TestSetAsideFile: a line that was set aside is in no store until it is put back. This holds even
+// if the rest of its piece was not written and the store would now accept the line.
 func TestSetAsideFile(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	flaky := &flakyStore{refusingStore: refusingStore{s.Store, new(atomic.Bool)}}
@@ -170,8 +170,8 @@ func TestReadPointsDropped(t *testing.T) {
 	}
 }
 
-// TestPutBack: jobs that no store accepted are listed and counted, and given once to the
-// store that accepts them, even if the daemon was killed before it could remove the file.
+// TestPutBack: jobs that no store accepted are listed and counted. When a store accepts them, it
+// gets them once, even if the daemon was killed before it could remove the file.
 func TestPutBack(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
 	isGrown := new(atomic.Bool)

@@ -13,8 +13,8 @@ const (
 	// scheduleEvery is the longest time between two searches for due schedules, because other
 	// daemons may change schedules.
 	scheduleEvery = 500 * time.Millisecond
-	// scheduleIdle is how long a daemon that has just started leaves earlier due times to daemons
-	// that were already running. After that it treats them as missed.
+	// For scheduleIdle after its start, a daemon leaves earlier due times to daemons that were already
+	// running. After that it treats them as missed.
 	scheduleIdle = 2 * time.Second
 )
 

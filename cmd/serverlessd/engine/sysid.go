@@ -39,9 +39,9 @@ const orphanTimeout = 10 * time.Second
 // with that sysid.
 func (e *Engine) ownerOf(sysid string) string { return e.nodeName + "-" + sysid }
 
-// endOrphans kills processes that daemons with these sysids left behind: a guard may have been killed
-// together with its daemon. It returns the sysids that have no process left, whose jobs may run
-// again at once. The jobs of the other sysids wait until their locks expire.
+// endOrphans kills processes that daemons with these sysids left behind: a guard may have been
+// killed together with its daemon. It returns the sysids that have no process left: their jobs may
+// run again at once. The jobs of the other sysids wait until their locks expire.
 func (e *Engine) endOrphans(old []string) []string {
 	ctx, cancel := context.WithTimeout(e.ctx, orphanTimeout)
 	defer cancel()

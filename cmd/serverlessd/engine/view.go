@@ -36,7 +36,7 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	return r, nil
 }
 
-// AddUnique adds all jobs with their unique keys, or none. They go to the first store and not
+// AddUnique adds all jobs with their unique keys, or none. The jobs go to the first store and not
 // through the journal, because only the store knows which job holds a key.
 func (e *Engine) AddUnique(ctx context.Context, lines []store.KeyedEntry, req unique.Request) ([]store.UniqueResult, error) {
 	if e.isLeaving() {

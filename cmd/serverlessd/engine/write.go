@@ -60,9 +60,10 @@ func (b *backend) nextEndings() []*queuedEnding {
 	return b.queue[:len(b.queue):len(b.queue)]
 }
 
-// writeAll writes endings. If the store refuses them together, it writes them one by one, so that
-// no ending waits for another. If an ending is refused alone, too, its data is halved until the store
-// accepts it or, if it refuses the ending even without data, the jobs that follow are left out.
+// writeAll writes endings. If the store refuses the endings together, it writes them one by one, so
+// that no ending waits for another. If an ending is refused alone, too, its data is halved until
+// the store accepts the ending. If the store refuses the ending even without data, the jobs that
+// follow are left out.
 func (b *backend) writeAll(ends []*queuedEnding) error {
 	err := b.writeOnce(ends)
 	if err == nil || errors.Is(err, store.ErrAway) || b.engine.ctx.Err() != nil {

@@ -178,7 +178,8 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 }
 
 // TestUnreadablePartIsReadAgain: a part that the disk does not return, at the start or later, does
-// not count as damage. It is read again until that succeeds, and meanwhile new lines are accepted.
+// not count as damage. Such a part is read again until the read succeeds, and meanwhile new lines
+// are accepted.
 func TestUnreadablePartIsReadAgain(t *testing.T) {
 	const size = 5000
 	lines := make([]string, 3)
@@ -274,9 +275,9 @@ func TestMissingEnd(t *testing.T) {
 	equal(t, "lines", len(readRest(t, j)), 2)
 }
 
-// TestSegmentsWithOtherNames: a segment that was given another name, perhaps that of another segment,
-// is read as a whole: the following segment records the end of the one that was written before it,
-// not of the file that now has its name.
+// TestSegmentsWithOtherNames: a segment that was given another name, perhaps another segment's, is
+// read as a whole. The following segment records the end of the segment written before it, and not
+// of the file that now has that segment's name.
 func TestSegmentsWithOtherNames(t *testing.T) {
 	d := newDisk()
 	j := open(t, d, func(o *Options) { o.SegmentSize = 1 })
@@ -650,8 +651,8 @@ func TestSetAsideBeforeAKill(t *testing.T) {
 	equal(t, "left", []any{len(j.Waiting()), j.Stats().AsideFiles, j.SetAsideJobs()["a-x"]}, []any{0, 2, int64(4)})
 }
 
-// TestFilesThatAreNoSegments: files and directories that do not have the name of a segment, although
-// they may once have been one, are named in the log once, and the journal works without them.
+// TestFilesThatAreNoSegments: files and directories without a segment's name, among them renamed
+// segments, are named in the log once, and the journal works without them.
 func TestFilesThatAreNoSegments(t *testing.T) {
 	dir := t.TempDir()
 	files, err := Directory(dir)

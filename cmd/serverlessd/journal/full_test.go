@@ -51,7 +51,7 @@ func TestFullDiskDrains(t *testing.T) {
 	}
 }
 
-// TestRequestLargerThanRest: a request that is too large for what Max leaves is refused, but the
+// TestRequestLargerThanRest: a request that is too large for the rest of Max is refused, but the
 // journal counts as full only if an ordinary request would be refused, too.
 func TestRequestLargerThanRest(t *testing.T) {
 	for _, c := range []struct {

@@ -94,7 +94,7 @@ func TestNoRoomForOne(t *testing.T) {
 	}
 }
 
-// TestLargeGroup: appends that wait are committed even if they are more than a group can hold.
+// TestLargeGroup: waiting appends are committed even if a group cannot hold all of them.
 func TestLargeGroup(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)

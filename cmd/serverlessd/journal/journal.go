@@ -136,8 +136,8 @@ type Journal struct {
 	buf        []byte
 }
 
-// Open opens a journal. It does not fail because of the directory's content: what the disk does not
-// return is read again at the next reservation.
+// Open opens a journal. It does not fail because of the directory's content: parts that the disk
+// does not return are read again at the next reservation.
 func Open(opt Options) (*Journal, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -386,8 +386,8 @@ func (j *Journal) age() time.Duration {
 	return age
 }
 
-// Find returns a job that is in no store yet. It returns an error if the disk does not return a
-// piece that may have the job.
+// Find returns a job that is in no store yet. It returns an error if the job may be in a piece that
+// the disk does not return.
 func (j *Journal) Find(id job.ID) (entry Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment

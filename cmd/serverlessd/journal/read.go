@@ -391,7 +391,7 @@ func (j *Journal) finish(s *segment, from, to int64) []*segment {
 }
 
 // sweep removes the segments whose lines are all in stores from the list, and returns them. It
-// keeps the last segment, and those that are needed because they say where another one ends.
+// keeps the last segment, and each segment that records the end of a kept one.
 func (j *Journal) sweep() (removed []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {
@@ -407,7 +407,7 @@ func (j *Journal) sweep() (removed []*segment) {
 }
 
 // remove durably deletes segments one by one, the oldest first: as long as a segment exists, the
-// one that says where it ends must exist, too.
+// next one, which records its end, must exist, too.
 func (j *Journal) remove(segments []*segment) {
 	if len(segments) == 0 {
 		return

@@ -41,8 +41,8 @@ func TestReserveOfADrainedJournal(t *testing.T) {
 	add(t, j, batch("a-x", "line"))
 }
 
-// TestFullAtTheStart: a journal on a full disk says before the first add that it has no room, unless
-// it may remove segments that are large enough.
+// TestFullAtTheStart: a journal on a full disk says before the first add that it has no room,
+// unless it can make room by removing segments.
 func TestFullAtTheStart(t *testing.T) {
 	d := &sharedDisk{newDisk(), 1 << 19}
 	reserve := int64(64 << 10)

@@ -206,8 +206,8 @@ func (s *segment) read(at, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// findEnd returns where a segment of an earlier process ends. This is after the last complete
-// request; records of an incomplete request at the end of the file are cut off, but damage is not.
+// findEnd returns where a segment of an earlier process ends. The end is after the last complete
+// request. Records of an incomplete request at the end of the file are cut off, but damage is not.
 // size is the size of the file.
 func (s *segment) findEnd(size int64) (int64, error) {
 	size, err := s.trimZeros(size)

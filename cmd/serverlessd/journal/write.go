@@ -127,8 +127,8 @@ func (j *Journal) settle(group []*appendRequest, err error) {
 const smallRequest = 64 << 10
 
 // largeError is the refusal of a request for which there is no room, while there is room for
-// ordinary ones. It does not make the journal count as full, because a single client can send such
-// requests at any time.
+// ordinary ones. This refusal does not make the journal count as full, because a single client can
+// send such requests at any time.
 type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }
@@ -136,10 +136,10 @@ func (e *largeError) Unwrap() error { return e.error }
 // For commitErrTTL, the outcome of the last append says whether the journal refuses lines.
 const commitErrTTL = 5 * time.Second
 
-// LastRefusal returns why the last lines were refused, or nil if they were accepted. A large request
-// that was refused while an ordinary one had room does not count. If that was more than five
-// seconds ago, or there were no lines yet, it returns an error only if the disk has no room for an
-// ordinary request.
+// LastRefusal returns why the last lines were refused, or nil if they were accepted. A large
+// request that was refused while an ordinary one had room does not count. If the last lines were
+// added more than five seconds ago, or there were no lines yet, it returns an error only if the
+// disk has no room for an ordinary request.
 func (j *Journal) LastRefusal() error {
 	j.mu.Lock()
 	refusal, recent := j.commitErr, time.Since(j.commitErrAt) <= commitErrTTL
@@ -255,8 +255,8 @@ func (j *Journal) sync(s *segment) error {
 }
 
 // endSegment ends the current segment after the last accepted line. The next segment is begun at
-// once, because it records that end: lines that were refused are then invalid, even if the disk has
-// kept them.
+// once, because it records the end of this one: refused lines are then invalid, even if the disk
+// has kept them.
 func (j *Journal) endSegment() {
 	j.mu.Lock()
 	j.current.endRefused = true
@@ -375,8 +375,8 @@ func (j *Journal) FreeDisk() {
 	}
 }
 
-// makeRoom removes all segments if all their lines are in stores. This includes the last segment,
-// which is otherwise kept until the next one begins.
+// makeRoom removes all segments if all their lines are in stores. It also removes the last segment,
+// which is otherwise kept until the next segment begins.
 func (j *Journal) makeRoom() bool {
 	j.mu.Lock()
 	oldSegments := j.segments

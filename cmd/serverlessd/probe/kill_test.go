@@ -203,7 +203,7 @@ func TestDamagedJournalPartsAreSetAside(t *testing.T) {
 		if at := strings.Index(string(b), "to be damaged"); at >= 0 {
 			b[at] ^= 0x20
 			hit = true
-			// This looks as if the daemon had also died while it was writing.
+			// The rest looks as if the daemon had also died while it was writing.
 			b = append(b, "#:Batch date=2026-01-01T00:00:00.000Z,bytes=100,jobt"...)
 			if err := os.WriteFile(name, b, 0o600); err != nil {
 				t.Fatal(err)

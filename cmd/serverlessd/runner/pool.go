@@ -65,9 +65,8 @@ func (p *pool) watch() {
 	}
 }
 
-// acquire returns an idle process or a new one. If there are as many processes as
-// allowed, it ends the one that has been idle for longest. A fault without a code means that ctx
-// has ended.
+// acquire returns an idle process or a new one. If there are as many processes as allowed, it ends
+// the process that has been idle for longest. A fault without a code means that ctx has ended.
 func (p *pool) acquire(ctx context.Context, k processKey) (*handlerProcess, *runFault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()

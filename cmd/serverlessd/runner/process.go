@@ -281,8 +281,8 @@ func (c *handlerProcess) run(ctx context.Context, b Batch, j Job, frame []byte) 
 }
 
 // forgetErrors drops what earlier steps have printed to standard error. It is not called before the
-// hello, because what a process prints at its start may explain why the hello is not
-// answered.
+// hello: the prints of a process at its start may explain why the process does not answer the
+// hello.
 func (c *handlerProcess) forgetErrors() {
 	c.process.Flush()
 	c.output.forget()

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// settleTime is the longest time for which a store's clock must have run evenly before the store
-	// believes that a job is as old as it looks.
+	// Once a store's clock has run evenly for settleTime, the store believes that a job is as old as
+	// it looks.
 	settleTime = time.Hour
 	// noteEvery is the interval at which a daemon renews its note in the store. The note says that
 	// the clock runs evenly.
@@ -27,9 +27,9 @@ type clock struct {
 	evenSince   time.Duration // the store's clock has run evenly since this time, as far as known
 	aheadSince  time.Duration // this daemon itself has seen it run evenly since this time
 	noteWritten time.Duration // when the note in the store was last written
-	// behind is by how much rows that were written before behindUntil, by the store's clock, may
-	// look older than they are, because the clock has been set forward since. The store has both,
-	// too, for daemons that start later. aheadOfBoot is like ahead, but for sinceBoot.
+	// The clock has been set forward: rows that were written before behindUntil, by the store's clock,
+	// may look too old by as much as behind. The store has both, too, for daemons that start later.
+	// aheadOfBoot is like ahead, but for sinceBoot.
 	behind, aheadOfBoot time.Duration
 	behindUntil         time.Time
 	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is
@@ -41,10 +41,10 @@ type clock struct {
 }
 
 // ageTime returns the time with which rows are compared to decide whether they are older than long,
-// or zero if no row counts as old. That is the case until the store's clock has run evenly for the
-// duration long, or for settleTime if that is less. Rows from before the clock was last set forward
-// look too old, and the time returned is earlier by as much, until all of them are older than long.
-// ttl is the ttl of locks: only a jump by more than a quarter of it counts.
+// or zero if no row counts as old. No row counts as old until the store's clock has run evenly for
+// the duration long, or for settleTime if settleTime is less. Rows from before the clock was last
+// set forward look too old, and the time returned is earlier by as much, until all of them are
+// older than long. ttl is the ttl of locks: only a jump by more than a quarter of it counts.
 //
 // When the clock is read for the first time, only a note in the store says until when it has run
 // evenly. The note is believed if it is at most an hour old.
@@ -114,7 +114,7 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 }
 
 // clockWatched reports whether this daemon itself has seen the store's clock run evenly for a ttl.
-// In this time every living daemon has renewed its locks, even if the clock was set before. The
+// Within a ttl every living daemon has renewed its locks, even if the clock was set before. The
 // note in the store is not enough, because the clock may have been set after it was written.
 func (t *tx) clockWatched(ttl time.Duration) bool {
 	t.store.mu.Lock()

@@ -63,8 +63,8 @@ func TestRepeatedEnds(t *testing.T) {
 	}
 }
 
-// TestRepeatedRetryCounts: if the answer to an End was lost after which a job waits, and the job was
-// taken again, the repeated call says that the end counted. It changes nothing.
+// TestRepeatedRetryCounts: the answer to an End is lost, after which the job waits and is taken
+// again. The repeated call says that the end counted. It changes nothing.
 func TestRepeatedRetryCounts(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"))

@@ -86,8 +86,7 @@ func translate(e journal.Entry, lead time.Duration, now time.Time) row {
 	return r
 }
 
-// insert adds jobs. It leaves out jobs that the store already has because they came from a copy of
-// the journal.
+// insert adds jobs. It leaves out jobs that the store already has from a copy of the journal.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
 		n := t.store.insertRows(min(maxRowsPerStatement, len(rows)))

@@ -70,8 +70,7 @@ func TestDelayedJobBecomesDue(t *testing.T) {
 	})
 }
 
-// TestHostClocks: the time at which a job is due, by the store's clock, does not depend on what the
-// host's clock shows.
+// TestHostClocks: the due time of a job, by the store's clock, does not depend on the host's clock.
 func TestHostClocks(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		for _, deviation := range []time.Duration{-240 * time.Hour, 240 * time.Hour} {

@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/internal/boot"
 )
 
-// countRows is how many rows share the counts of a type, so that daemons that share a store rarely
-// wait for each other.
+// The counts of a type are spread over countRows rows, so that daemons of one store rarely wait for
+// each other.
 const countRows = 16
 
 // Open returns the store at an address, sqlite:PATH or mysql://…. It does not connect to the store:

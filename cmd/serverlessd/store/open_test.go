@@ -117,8 +117,8 @@ func TestWALRemoved(t *testing.T) {
 	checkEqual(t, "the waiting", counts(t, openStore(t, "sqlite:"+path), "a-x").Waiting, 2)
 }
 
-// TestInterruptedConnections: connections that are closed because their queries took too long do not
-// take the WAL with them, even if they are all that were open.
+// TestInterruptedConnections: connections that are closed because their queries took too long do
+// not remove the WAL, even if no other connection was open.
 func TestInterruptedConnections(t *testing.T) {
 	s := openStore(t, "sqlite:"+filepath.Join(t.TempDir(), "store.db"))
 	ingest(t, s, entry("a-x", "1"))

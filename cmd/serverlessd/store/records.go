@@ -259,7 +259,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 }
 
 // appendPage examines the next part of the jobs, sorted by id, and appends those that match a
-// query. It returns the id from which the next part begins, or "" if there is none. There are few
+// query. It returns the id at which the next part begins, or "" after the last part. There are few
 // running jobs, so one part examines all of them.
 func (s *SQL) appendPage(ctx context.Context, q querier, now time.Time, want Query, list *[]Record) (next job.ID, err error) {
 	condition, args := want.condition(now)

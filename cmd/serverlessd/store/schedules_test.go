@@ -40,8 +40,8 @@ func getSchedule(t *testing.T, s Store, name string) NamedSchedule {
 	return n
 }
 
-// settleDue settles schedules like a daemon that has run for a long time. It tries again if the store
-// is slow, because the store then counts as away.
+// settleDue settles schedules like a daemon that has run for a long time. It tries again if the
+// store is slow, because a slow store counts as away.
 func settleDue(t *testing.T, s Store) (followJobs []FollowJob) {
 	t.Helper()
 	for {

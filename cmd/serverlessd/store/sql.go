@@ -38,8 +38,8 @@ type dialect interface {
 	scheduleTime(now time.Time) time.Time
 	// limitClause is the LIMIT of a SELECT that is run often, with the number of rows as its argument.
 	limitClause() string
-	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked.
-	// forUpdate ends a SELECT that locks its rows and waits for rows that others have locked.
+	// skipLocked ends a SELECT that locks its rows and skips rows that others have locked. forUpdate
+	// ends a SELECT that waits for rows locked by others, and locks its rows.
 	skipLocked() string
 	forUpdate() string
 	// idIndexHint returns the index hint for a SELECT that must read the table by id. It follows
@@ -271,7 +271,7 @@ var errNotDeleted = errors.New("the server has interrupted a DELETE without an e
 
 // delete deletes the rows of a table that match a condition, and returns how many these were.
 // MariaDB may report success, with no rows, for a DELETE that KILL QUERY or its time limit has
-// ended: if none was deleted, delete makes sure that there is none.
+// ended. So if no row was deleted, delete makes sure that no row matches.
 func (t *tx) delete(table, condition string, args ...any) (int, error) {
 	n, err := t.exec("DELETE FROM "+table+" WHERE "+condition, args...)
 	if err != nil || n > 0 {

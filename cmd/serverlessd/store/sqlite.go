@@ -126,8 +126,8 @@ func (*sqliteDialect) schema() []string {
 
 func (d *sqliteDialect) scheduleTime(time.Time) time.Time { return d.clock().UTC() }
 
-// errReplaced is the error once the database file has no name: what SQLite writes to it is lost
-// when the last connection closes, and connections that are opened later use another file.
+// errReplaced is the error once the database file has no name. SQLite's writes to the nameless file
+// are lost when the last connection closes, and later connections use another file.
 var errReplaced = errors.New("its file was removed or replaced; put it back, or restart serverlessd")
 
 // errNoWAL is the error once the WAL has no name: what SQLite writes to it is lost in the same way,
@@ -225,7 +225,7 @@ func (d *sqliteDialect) begin(ctx context.Context, write *sql.DB) error {
 	return t.Commit()
 }
 
-// clockZero returns what the host's clock showed when sinceBoot would have returned 0.
+// clockZero returns the time on the host's clock at which sinceBoot would have returned 0.
 func (d *sqliteDialect) clockZero() time.Time { return d.clock().Add(-d.sinceBoot()) }
 
 func (*sqliteDialect) skipLocked() string { return "" } // SQLite has only one writer at a time

@@ -155,8 +155,8 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 	return nil
 }
 
-// waitingRow is a row whose job waits. lastEnd is when its last run ended without success, and lastTry
-// the number of that run; they are zero if it has had no such run.
+// waitingRow is a row whose job waits. lastEnd is the time at which its last run without success
+// ended, and lastTry is the number of that run; both are zero if there was no such run.
 type waitingRow struct {
 	lockedRow
 	lastEnd time.Time

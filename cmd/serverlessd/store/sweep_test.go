@@ -18,8 +18,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestSweepInPart: if a Sweep fails after its first transaction, it returns the result of that
-// transaction, without what was rolled back.
+// TestSweepInPart: a Sweep that fails after its first transaction returns the result of that
+// transaction, without the changes that were rolled back.
 func TestSweepInPart(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "first"), entry("a-y", "second"))
@@ -159,8 +159,8 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 }
 
 // TestClockJumps: after the clock was set, no job expires, is purged or is abandoned, whatever the
-// clock shows, neither by a daemon that has seen the jump nor by one that starts after it. Jobs
-// that are old by a clock that has run evenly do expire, or are purged or abandoned.
+// clock shows. This holds for a daemon that has seen the jump and for a daemon that starts later.
+// Jobs that are old by a clock that has run evenly do expire, or are purged or abandoned.
 func TestClockJumps(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -239,9 +239,9 @@ func TestClockJumps(t *testing.T) {
 	checkEqual(t, "then", pass(s, 20*time.Minute).Expired, 1)
 }
 
-// TestClockAhead: jobs that were written while the store's clock was ahead wait no longer than
-// requested once it is corrected, whether a daemon sees the correction or starts after it. The lock
-// of a lost daemon expires within a day.
+// TestClockAhead: jobs are written while the store's clock is ahead. Once the clock is corrected,
+// they wait no longer than requested, whether a daemon sees the correction or starts later. The
+// lock of a lost daemon expires within a day.
 func TestClockAhead(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, seen := range []bool{true, false} {
@@ -326,9 +326,9 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// TestRetryWrittenAhead: a job that was added before the store's clock was ahead, and retried while it
-// was, waits for its delay and no longer once the clock is corrected. A delay that a handler has
-// asked for is not cut.
+// TestRetryWrittenAhead: a job is added before the store's clock is ahead, and retried while it is
+// ahead. Once the clock is corrected, the job waits for its delay and no longer. A delay that a
+// handler has asked for is not cut.
 func TestRetryWrittenAhead(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
 		s := open()
@@ -364,8 +364,8 @@ func TestRetryWrittenAhead(t *testing.T) {
 	})
 }
 
-// TestExtendedRetry: a job that waits for its next try and is then extended, for longer than jobs are
-// retried, waits as long as the client has requested, also after a restart.
+// TestExtendedRetry: a job waits for its next try and is then extended by more than the time for
+// which jobs are retried. It waits as long as the client has requested, also after a restart.
 func TestExtendedRetry(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
 		s := open()
@@ -390,9 +390,9 @@ func TestExtendedRetry(t *testing.T) {
 	})
 }
 
-// TestClockBehind: jobs that were written or corrected while the store's clock was behind are not older
-// than they are once it is corrected: none expires, is purged or is abandoned before its time, neither
-// by a daemon that sees the correction nor by one that starts after it.
+// TestClockBehind: jobs are written or corrected while the store's clock is behind. Once the clock
+// is corrected, no job expires, is purged or is abandoned before its time, neither by a daemon that
+// sees the correction nor by a daemon that starts later.
 func TestClockBehind(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, again := range []bool{false, true} {
@@ -482,8 +482,8 @@ func TestClockBehindAtEachStart(t *testing.T) {
 	}
 }
 
-// TestMiscountedJobsRun: jobs are found even if their count says that there are none, as after a backup
-// that was restored while daemons wrote.
+// TestMiscountedJobsRun: jobs are found even if their count is wrongly 0, as after a backup that
+// was restored while daemons wrote.
 func TestMiscountedJobsRun(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"), entry("a-y", "1"))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxHeadAge is the time for which a head is used while the count of the type stays the same. This
+// maxHeadAge is the time for which a head is used while the count of the type stays the same. The
 // time is limited, because the count also stays the same if other daemons add as many jobs as they
 // take.
 const maxHeadAge = time.Second

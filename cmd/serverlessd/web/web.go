@@ -211,7 +211,7 @@ func (r *request) checkClient() error {
 }
 
 // setJobtype sets the jobtype. It returns an error if the jobtype is not valid, or if the token
-// does not cover it.
+// does not cover the jobtype.
 func (r *request) setJobtype() error {
 	if err := checkType("type", r.name); err != nil {
 		return err
