@@ -248,8 +248,8 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 	}
 }
 
-// TestNewPriorityKeepsHeadersAndBody: a job that gets a priority, or another one, keeps its headers and its body,
-// and counts for as many bytes as before.
+// TestNewPriorityKeepsHeadersAndBody: a job whose priority is set or changed keeps its headers and
+// its body, and counts for as many bytes as before.
 func TestNewPriorityKeepsHeadersAndBody(t *testing.T) {
 	for _, headers := range []string{"", `{"a":"b"}`} {
 		for _, size := range []int{1, 5000, bigBody} {

@@ -22,11 +22,11 @@
 // those that run or have run, and those with a delay, a timeout or a deadline. An index finds
 // jobs by id. These structures are in container.
 //
-// A holding is what one submitter has in one queue: lists of its jobs, counts and
-// bytes. When the submitter disconnects, its holdings are marked. From then on its ids are
-// free and the ledger has counted the ends; the records are swept later, in slices or
-// when a command meets them. Kept jobs stay in their holding, which then has no submitter;
-// detached jobs are in a holding that never had one.
+// A holding is what one submitter has in one queue: lists of its jobs, counts and bytes. When the
+// submitter disconnects, its holdings are marked. From then on its ids are free and the ledger has
+// counted the ends; the records are swept later, in slices or when a command meets them. Kept jobs
+// stay in their holding, which then has no submitter; detached jobs are in a holding that never had
+// a submitter.
 //
 // A queue has the ready jobs of one type with the same set of groups, ordered by priority
 // and age: a first-in first-out lane for each priority, and a heap for jobs that come out

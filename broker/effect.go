@@ -3,7 +3,7 @@ package broker
 // Peer is a connection as the core knows it. Numbers are never reused; 0 means no peer.
 type Peer uint64
 
-// Slot is the peer's index in a table of connections. It is a small number, which is reused
+// Slot is the peer's index in a table of connections. The index is a small number, which is reused
 // when the peer is gone.
 func (p Peer) Slot() uint32 { return uint32(p) }
 

@@ -31,7 +31,8 @@ type JobInfo struct {
 	// TimeInState is how long it has been in this state.
 	TimeInState time.Duration
 	// DueIn is the time until the job's timer fires, if the job has one: the end of a delay, the
-	// timeout of a run or the deadline. ExpiresIn is the time until its deadline, if it has one.
+	// timeout of a run or the deadline. ExpiresIn is the time until the job's deadline, if there is
+	// one.
 	DueIn      time.Duration
 	ExpiresIn  time.Duration
 	IsDetached bool

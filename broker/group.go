@@ -9,8 +9,8 @@ import (
 	"gloom/broker/container"
 )
 
-// group is a name that jobs of any types can share. It exists while a job is in it, a
-// rate still counts jobs that it let through, or a queue may use it again.
+// group is a name that jobs of any types can share. It exists while a job is in it, while a rate
+// still counts jobs that the group let through, or while a queue may use the group again.
 type group struct {
 	number   uint32
 	name     []byte

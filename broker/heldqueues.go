@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// heldQueues has the queues of one type that one group held back when they were last looked at.
-// It exists as long as a queue refers to it. It is parked, in group.parked, or open, in the line
+// heldQueues has the queues of one type that one group held back when they were last looked at. The
+// set exists as long as a queue refers to it. It is parked, in group.parked, or open, in the line
 // of its type.
 type heldQueues struct {
 	number  uint32

@@ -317,8 +317,8 @@ func (b *Broker) ValidPosition(position int64) int64 {
 }
 
 // Ended returns up to limit matching jobs that have ended, the latest end first, piece by piece.
-// from is 0 for the first piece, and then the next that the call before returned; -1 means that
-// there is no further piece. Jobs that end in the meantime are not listed.
+// from is 0 for the first piece; for each further piece it is the next of the previous call. A next
+// of -1 means that there is no further piece. Jobs that end in the meantime are not listed.
 func (b *Broker) Ended(now, from int64, limit int, filter *EndedFilter) (ended []EndedInfo, next int64) {
 	b.now = max(b.now, now)
 	if from == 0 {

@@ -47,8 +47,8 @@ const (
 	flagExtra
 )
 
-// extraSize is the size of what a job with a priority or headers has between its id and its headers:
-// the priority in 8 bytes and the length of the headers in 2.
+// extraSize is the size of the fields that a job with a priority or headers has between its id and
+// its headers: the priority in 8 bytes and the length of the headers in 2.
 const extraSize = 10
 
 // bigBody is the length from which a body has memory of its own. In a slab, such a body would
@@ -185,7 +185,7 @@ func (b *Broker) weight(h *holding, rec uint32, j *job) int64 {
 }
 
 // storeJob copies id, priority and headers, and the body if it is small, into the slabs for record
-// rec. It drops everything that was stored for that record before.
+// rec. It drops all data that was stored for that record before.
 func (b *Broker) storeJob(rec uint32, j *job, id []byte, prio int64, headers, body []byte, stable bool) {
 	old := *j
 	b.dropBigBody(rec, j)

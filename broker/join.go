@@ -39,7 +39,7 @@ func (b *Broker) Join(now int64, p Peer, req *JoinRequest) []Effect {
 		b.refuse(p, Overloaded, nil, reason)
 		return b.end()
 	}
-	// Count the worker in the new set before it leaves the old one, because they may be the
+	// Count the worker in the new set before it leaves the old set, because the two sets may be the
 	// same.
 	if set != nil {
 		set.workers++

@@ -15,8 +15,8 @@ import (
 	"gloom/broker/container"
 )
 
-// ClashDelay is how long a job waits if the worker that is chosen for it runs another broker's job
-// with the same id.
+// ClashDelay is how long a job waits if its chosen worker runs another broker's job with the same
+// id.
 const ClashDelay = 100 * time.Millisecond
 
 // borrowersLast is the bit in worker.idleNumber that puts borrowers behind all other workers.
@@ -108,7 +108,7 @@ const (
 	LimitReached
 )
 
-// Loan holds what a borrower needs to know about a job besides what is in its frame.
+// Loan holds the facts about a job that a borrower needs and that are not in the job's frame.
 type Loan struct {
 	Priority      int64
 	Age           int64 // ns since it was submitted

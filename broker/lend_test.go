@@ -198,9 +198,9 @@ func TestExplainNamesBorrower(t *testing.T) {
 	}
 }
 
-// TestJobWithSharedIDDelaysNoOther: the only worker runs a borrowed job while a job with the same id waits. The
-// waiting job delays no other job. It is handed out once the first one has ended or another
-// worker has joined, even if that worker is not the first in line.
+// TestJobWithSharedIDDelaysNoOther: the only worker runs a borrowed job while a job with the same
+// id waits. The waiting job delays no other job. The waiting job is handed out once the first job
+// has ended or another worker has joined, even if the new worker is not the first in line.
 func TestJobWithSharedIDDelaysNoOther(t *testing.T) {
 	for i := range 4 {
 		beside, types := i%2 > 0, [][]byte(nil)

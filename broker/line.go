@@ -107,7 +107,8 @@ func (b *Broker) rankParent(q *queue) {
 }
 
 // rankEntry corrects an element of heap that stands for n queues: if n is 0, the element is taken
-// out, otherwise it gets the key. pos is the element's position, or -1 if it is not in heap.
+// out, otherwise it gets the key. pos is the element's position, or -1 if the element is not in
+// heap.
 func rankEntry(heap *container.Heap, pos int32, n int, key container.Entry) {
 	switch {
 	case n > 0:
@@ -181,8 +182,8 @@ func (b *Broker) nextQueue(jt *jobType) *queue {
 	return nil
 }
 
-// watcher links a fair type to a group of its next job. When that group shuts, the type is
-// matched again, because the tenant whose turn comes next may have an older job.
+// watcher links a fair type to a group of its next job. When the group shuts, the type is matched
+// again, because the next tenant may have an older job.
 type watcher struct {
 	group *group
 	link  container.Link[jobType] // in group.watchers

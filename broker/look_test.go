@@ -85,8 +85,8 @@ func TestSnapshotsAreTakenInPieces(t *testing.T) {
 	t.Logf("the longest piece took %v", longest)
 }
 
-// TestQueuePositionIsCountedInPieces: a place in a long line is counted in pieces. It is not exact if the job at
-// which a piece stopped is gone when the next piece begins.
+// TestQueuePositionIsCountedInPieces: a place in a long line is counted in pieces. The count is not
+// exact if the job at which a piece stopped is gone when the next piece begins.
 func TestQueuePositionIsCountedInPieces(t *testing.T) {
 	n := 5000
 	if broker.InvariantsEnabled {

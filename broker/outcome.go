@@ -24,8 +24,8 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 	}
 }
 
-// endJob ends a job with its last frame. The job must be in no list any more. The frame goes
-// to the submitter, if there is one, and is kept if the job is kept.
+// endJob ends a job with its last frame. The job must be in no list any more. The frame goes to the
+// job's submitter, if any, and is kept if the job is kept.
 func (b *Broker) endJob(rec uint32, j *job, frame *lastFrame) {
 	h := b.holdingOf(j)
 	b.sendLastFrame(h, rec, j, frame)

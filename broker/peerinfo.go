@@ -19,7 +19,7 @@ type WorkerInfo struct {
 	HasLeft bool
 	// IsSilent reports that the worker has no credit: it does not read, or does not answer pings.
 	IsSilent bool
-	// IdleTime is how long the worker has had no job. It is 0 while the worker has one.
+	// IdleTime is how long the worker has had no job. It is 0 while the worker has a job.
 	IdleTime time.Duration
 	// Jobs are the ids of up to maxWorkerIDs jobs that are out on it.
 	Jobs [][]byte

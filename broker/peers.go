@@ -20,8 +20,8 @@ type submitter struct {
 // worker is a connection that runs jobs.
 type worker struct {
 	id Peer
-	// jobType is the type of a worker that serves one, pool the pool of a worker that serves
-	// several. Both are nil before its first join.
+	// jobType is the type of a worker that serves one type; pool is the pool of a worker that serves
+	// several types. Both are nil before its first join.
 	jobType *jobType
 	pool    *pool
 	// room is how many jobs may be out on the worker.

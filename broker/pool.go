@@ -90,8 +90,8 @@ const (
 	patternSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
-// minPoolBytes is the memory, in bytes, that pools may always occupy. Their limit is an eighth of
-// MaxBytes if that is more.
+// minPoolBytes is the memory, in bytes, that pools may always occupy. The limit on pools is an
+// eighth of MaxBytes, but at least minPoolBytes.
 const minPoolBytes = 1 << 20
 
 func (s *typeSet) serves(name []byte) bool {

@@ -61,8 +61,8 @@ func (tw *poolTwin) handOut() (handOuts []string) {
 	}
 }
 
-// TestPoolsAgainstTwin checks that the core and the twin give each job to the same worker,
-// while workers of all kinds come, go and change the types that they serve.
+// TestPoolsAgainstTwin checks that the core and the twin give each job to the same worker, while
+// workers of all kinds come, go and change their types.
 func TestPoolsAgainstTwin(t *testing.T) {
 	lists := []string{"a", "b", "a b", "a b c", "*", "a* b*", "ab* c", "a b c d e f", "*a", "* -b", "* -a* c", "a b -b"}
 	for seed := range uint64(scaleDown(400, 100)) {

@@ -24,8 +24,8 @@ type RuleInfo struct {
 	Rule
 }
 
-// rule is a RuleInfo that has been set. It never changes: a group has the old one until it gets the
-// new one.
+// rule is a RuleInfo that has been set. A rule never changes: a group has the old rule until it
+// gets the new one.
 type rule struct {
 	RuleInfo
 	pattern wire.Pattern

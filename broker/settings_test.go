@@ -24,8 +24,8 @@ func countJobs(fx []broker.Effect) (n int) {
 	return n
 }
 
-// TestSettingsChangeHandsOutNoHeldJob: a job that is held back both before and after a change of
-// settings must not be handed out during the change, however many groups must be revised.
+// TestSettingsChangeHandsOutNoHeldJob: if a job is held back before and after a change of settings,
+// it must not be handed out during the change, however many groups must be revised.
 func TestSettingsChangeHandsOutNoHeldJob(t *testing.T) {
 	oneRun := broker.Rule{Concurrency: 1}
 	noRuns := broker.Rule{Concurrency: 0}

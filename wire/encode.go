@@ -196,8 +196,8 @@ func AppendCancel(dst, id []byte) []byte {
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
 // MaxPayloadOut returns the length of the longest payload that a broker sends if it accepts
-// payloads of maxFrame bytes: a job with the longest body, the longest headers, and an id and a type
-// that consist only of escapes such as \u0000.
+// payloads of maxFrame bytes. This is a job with the longest body, the longest headers, and an id
+// and a type made of escapes such as \u0000.
 func MaxPayloadOut(maxFrame int) int { return maxFrame + 2*6*MaxNameBytes + MaxHeaders + 64 }
 
 // AppendHelloOK appends the reply to hello: the server's name and version, and

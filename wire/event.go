@@ -66,10 +66,10 @@ type ClientDecoder struct {
 	scratch        []byte
 }
 
-// Decode reads one payload into ev. Its error is an *Error if the payload is not a message, and
-// wraps ErrUnknownFrame if the message is of an unknown kind. Any other error names a key that
-// is missing or wrong; after it, the connection cannot be used. An error frame of the broker is
-// an event, not an error of Decode.
+// Decode reads one payload into ev. The error is an *Error if the payload is not a message; it
+// wraps ErrUnknownFrame if the message is of an unknown kind. Any other error names a key that is
+// missing or wrong; after it, the connection cannot be used. An error frame of the broker is an
+// event, not an error of Decode.
 func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
 	*ev = Event{}
 	if cap(d.scratch) > maxScratch {

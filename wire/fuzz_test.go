@@ -157,8 +157,8 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// FuzzCanonical demands that encoding/json reads a canonical form as the value that it was made
-// from, and that every spelling of the value has the same canonical form.
+// FuzzCanonical demands that encoding/json reads a canonical form as the original value, and that
+// every spelling of the value has the same canonical form.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{"", "a1", "é漢😀", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "\xff", "\xed\xa0\x80", "\uFFFD", strings.Repeat("\x01", 300)} {
 		f.Add(seed)

@@ -4,7 +4,7 @@ import "strings"
 
 // Pattern is a name in which * stands for any number of characters, including none.
 type Pattern struct {
-	// prefix is the part before the first *, suffix the part after the last one, and middle the
+	// prefix is the part before the first *, suffix is the part after the last *, and middle is the
 	// text in between. Without a *, prefix is the whole name.
 	prefix, middle, suffix string
 	hasStar                bool

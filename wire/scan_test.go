@@ -44,8 +44,8 @@ var knownKeys = func() (keys []wire.Key) {
 // scanner reads strings in long messages with other code.
 var longMessage = bytes.Repeat([]byte(" "), 4<<10)
 
-// checkScan compares the scanner with encoding/json: which payloads are valid,
-// and what the value of each key is.
+// checkScan compares the scanner with encoding/json: both must accept the same payloads and find
+// the same value for each key.
 func checkScan(t *testing.T, e *wire.Envelope, payload []byte) {
 	valid := json.Valid(payload) && utf8.Valid(payload) && depthOf(payload) <= wire.MaxDepth
 	object := valid && bytes.TrimLeft(payload, " \t\r\n")[0] == '{'

@@ -120,8 +120,8 @@ func sendEvent(w http.ResponseWriter, ctl *http.ResponseController, event string
 	return err == nil && ctl.Flush() == nil
 }
 
-// getSortedTypes answers with the sorted list of the matching types. Its cursor is a position in
-// that list, which changes over time.
+// getSortedTypes answers with the sorted list of the matching types. The cursor is a position in
+// that list. The list changes over time.
 func (a *API) getSortedTypes(w http.ResponseWriter, r *http.Request) error {
 	from, limit, err := pageParams(r)
 	if err != nil {

@@ -392,8 +392,8 @@ func TestFindingsLastAsLongAsTheirCause(t *testing.T) {
 			s.keepQueued(20, "TYP", `,"priority":1`)
 			s.keepQueued(1, "TYP", "")
 		}},
-		// This scenario is near the end, so that it lasts less than a minute: after that time the
-		// system closes a connection from which nothing is read.
+		// This scenario is near the end, so that it lasts less than a minute: after a minute the system
+		// closes a connection from which nothing is read.
 		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *scenario) {
 			s.addAnsweringWorker(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
 			p := s.dialUnread(s.srv.SubmitAddr())

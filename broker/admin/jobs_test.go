@@ -9,8 +9,8 @@ import (
 	"gloom/broker"
 )
 
-// TestKeptJobAndItsOutcomeAreShown: a job that outlives its connection is shown until its end, and
-// then its outcome until that is forgotten.
+// TestKeptJobAndItsOutcomeAreShown: a job that outlives its connection is shown until its end. Then
+// its outcome is shown until the outcome is forgotten.
 func TestKeptJobAndItsOutcomeAreShown(t *testing.T) {
 	w := start(t, nil)
 	var worker broker.Peer

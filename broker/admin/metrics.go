@@ -24,7 +24,7 @@ type collector struct {
 }
 
 // Describe implements prometheus.Collector. It describes nothing, because each metric is declared
-// where its value is read.
+// next to the code that reads its value.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // metrics receives the metrics of one scrape. Each call names a metric, explains it, and gives its

@@ -76,8 +76,8 @@ func (r *rates) add(at time.Time, c counts, s *broker.TypeStats) {
 	r.latestCounts, r.stats = c, *s
 }
 
-// advance begins a step with the latest counts. It returns false, and does nothing, if that step has
-// already begun.
+// advance begins a step with the latest counts. It returns false, and does nothing, if the step
+// with this number has already begun.
 func (s *steps) advance(number int64, rates *rates) bool {
 	if number == s.currentNumber {
 		return false

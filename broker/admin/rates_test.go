@@ -67,7 +67,7 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 }
 
 // TestBusiestTypesHaveRows: the busiest types have rows of their own, as many as are allowed; all
-// others share one.
+// other types share one row.
 func TestBusiestTypesHaveRows(t *testing.T) {
 	d := dayRates{total: newRates(), otherTypes: newRates(), types: map[string]*rates{}}
 	at, stats := time.Unix(1e9, 0), broker.TypeStats{}

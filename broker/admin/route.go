@@ -108,8 +108,7 @@ func (a *API) withAuthorization(rt route) http.HandlerFunc {
 }
 
 // checkQuery returns an error for unknown keys of the query, keys that are given twice, and values
-// that are not UTF-8: otherwise a misspelt filter could select everything, or a job other than
-// the one that was meant.
+// that are not UTF-8. Otherwise a misspelt filter could select everything, or a wrong job.
 func (rt *route) checkQuery(r *http.Request) error {
 	if rt.pattern == "" { // not in /v1
 		return nil

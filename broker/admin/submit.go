@@ -25,8 +25,8 @@ const (
 	// defaultKeepMS is the default of keep_ms for requests that wait: how long, in milliseconds,
 	// the outcome is kept.
 	defaultKeepMS = 600_000
-	// Bodies being received (each takes a few times its length) may take 1/submitShare of the
-	// memory, or as much as submitFrames frames of the largest size if that is more.
+	// Bodies being received (each takes a few times its length) may take the larger of two amounts:
+	// 1/submitShare of the memory, or submitFrames frames of the largest size.
 	submitShare  = 32
 	submitFrames = 4
 	// minBodyBuffer is the initial buffer of a body, in bytes.
@@ -169,7 +169,7 @@ func tooLongError(limit int) *api.Error {
 	return apiError(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", limit)
 }
 
-// bodyOf reads the body of a job. Its memory is counted as it grows, until release is
+// bodyOf reads the body of a job. The body's memory is counted as the body grows, until release is
 // called.
 func (a *API) bodyOf(r *http.Request, limit int) (data []byte, release func(), err error) {
 	release = func() { a.submitBytes.Release(int64(cap(data))) }

@@ -13,8 +13,8 @@ const (
 	maxAhead      = int64(100 * time.Millisecond)
 )
 
-// CatchUpTime is how much longer the clock stands still after a pause, so that the broker can read
-// what arrived during the pause.
+// For CatchUpTime after a pause the clock still stands, so that the broker can read the bytes that
+// arrived during the pause.
 const CatchUpTime = 20 * time.Millisecond
 
 // Clock is a monotonic clock that stands still while the process does: while the process is
@@ -73,8 +73,8 @@ func (c *Clock) Now() int64 {
 	return min(c.monotonic()-c.lostTime.Load(), limit)
 }
 
-// Paused reports whether the clock stands still: during a pause, and while what arrived during
-// the pause is being read.
+// Paused reports whether the clock stands still: during a pause, and while the bytes that arrived
+// during the pause are being read.
 func (c *Clock) Paused() bool {
 	limit := c.limit.Load()
 	return c.isCatchingUp.Load() || c.monotonic()-c.lostTime.Load() > limit

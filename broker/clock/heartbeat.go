@@ -43,9 +43,10 @@ func (h *Heartbeat) Hear(now int64) (wasDoubtful bool) {
 	return wasDoubtful
 }
 
-// Check returns what follows from the silence until now, and the time until the next check. read says
-// whether the peer's bytes are read as they arrive; while they are not, no silence is the peer's. A
-// silent peer is lost only a quarter of a beat later, so that bytes that have just arrived are read.
+// Check returns what follows from the silence until now, and the time until the next check. read
+// says whether the peer's bytes are read as they arrive; while they are not read, the peer is not
+// to blame for the silence. A silent peer is lost only a quarter of a beat later, so that bytes
+// that have just arrived are read.
 func (h *Heartbeat) Check(now int64, read bool) (event Event, wait time.Duration) {
 	silenceEnd := h.heardAt + 2*h.beat
 	silent := read && now >= silenceEnd

@@ -32,9 +32,9 @@ func runHeartbeat(beat time.Duration, end int64, heard []int64, reading func(now
 
 func always(int64) bool { return true }
 
-// TestHeartbeatOfSilentPeer: a peer that answers pings is never doubtful. Once it is silent, it is
-// doubtful an eighth of a beat after the first ping that it does not answer, and is lost after two
-// beats and a quarter. Among peers that fall silent together, all are doubtful before one is lost.
+// TestHeartbeatOfSilentPeer: a peer that answers pings is never doubtful. Once the peer is silent,
+// it is doubtful an eighth of a beat after the first unanswered ping, and is lost after two beats
+// and a quarter. Among peers that fall silent together, all are doubtful before one is lost.
 func TestHeartbeatOfSilentPeer(t *testing.T) {
 	const beat, rtt = int64(time.Second), int64(time.Millisecond)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -82,7 +82,7 @@ func (s *Slabs) Check(sizes map[uint32]uint32) error {
 	return nil
 }
 
-// Check checks that the index has n ids, and that each of them is where Find looks for it.
+// Check checks that the index has n ids, and that Find finds each id.
 func (ix *Index) Check(n uint32) (err error) {
 	at, ids := 0, uint32(0)
 	ix.eachSegment(func(g *segment) {

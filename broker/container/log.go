@@ -94,9 +94,8 @@ func (l *Log[T]) First() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(l.chunks[0].mem)))
 }
 
-// Align returns the position of the latest record that is at a position or before it, 0 if that
-// record has been dropped. Unlike At, Align accepts any number. It visits the records of one
-// chunk.
+// Align returns the position of the latest record that is at or before a position, or 0 if this
+// record has been dropped. Unlike At, Align accepts any number. It visits the records of one chunk.
 func (l *Log[T]) Align(pos int64) int64 {
 	n := (pos-1)>>logShift - l.droppedChunks
 	if n < 0 {
@@ -109,8 +108,8 @@ func (l *Log[T]) Align(pos int64) int64 {
 	return at
 }
 
-// At returns the record at a position, nil if it has been dropped, and the position
-// of the record before it, 0 if that has been dropped.
+// At returns the record at a position and the position of the previous record. They are nil and 0
+// for records that have been dropped.
 func (l *Log[T]) At(pos int64) (x *T, text []byte, before int64) {
 	n := int((pos-1)>>logShift - l.droppedChunks)
 	if pos <= 0 || n < 0 {

@@ -44,7 +44,7 @@ func (r *Ring[T]) Last() *T {
 func (r *Ring[T]) Push(l *Link[T], elem *T) { r.Insert(l, elem, nil) }
 
 // Insert inserts elem before the element whose link is at, or appends elem if at is nil. l is the
-// link of elem; it must be in no ring.
+// link of elem; elem must be in no ring.
 func (r *Ring[T]) Insert(l *Link[T], elem *T, at *Link[T]) {
 	if r.root.next == nil {
 		r.root.next, r.root.prev = &r.root, &r.root

@@ -521,9 +521,9 @@ func (m *Machine) newReport(kind uint64, line uint32, keepPlace bool, id []byte)
 	return item
 }
 
-// keepsPlace reports whether the home may fill the place of a run that has ended. It may if the
-// place is free, that home is not congested, and no other home offers a better job, of this type
-// or of the few others that are checked.
+// keepsPlace reports whether the home may fill the place of a run that has ended. The home may fill
+// the place if the place is free, the home is not congested, and no other home offers a better job,
+// of this type or of the few other types that are checked.
 func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 	if m.isCongested(p) {
 		return false
@@ -548,9 +548,8 @@ func (m *Machine) keepsPlace(bt *borrowedType, p *peer) bool {
 		return false
 	}
 	if offer != nil && borrow.freeSupply[len(borrow.freeSupply)-1].Set != 0 && borrow.yieldedTick != m.ticks {
-		// More jobs of the type wait at that home, and homes offer jobs of other types only to
-		// brokers that report idle workers: so report this worker as idle, and let the home wait
-		// for a moment.
+		// More jobs of the type wait at that home, and homes offer jobs of other types only to brokers
+		// that report idle workers. So report this worker as idle, and let the home wait for a moment.
 		borrow.yieldedTick, borrow.wantsSentTick, bt.yieldUntil = m.ticks, m.ticks-1, m.now+collectTime+min(2*p.roundTrip, maxGrantTime)
 		borrow.mustCheckOffers = true
 		return false

@@ -97,7 +97,7 @@ func (m *Machine) reportLost(p *peer, why string) {
 }
 
 // LostBrokers returns the names of brokers that were lost in the last ten minutes and have not
-// returned; if typ is not nil, it returns only those that had workers for that type.
+// returned; if typ is not nil, it returns only brokers that had workers for this type.
 func (m *Machine) LostBrokers(typ []byte) (names []string) {
 	for name, lost := range m.lostPeers {
 		if typ == nil || lost.wants.placeCount(typ) > 0 {

@@ -189,8 +189,8 @@ func (m *Machine) receiveGrant(p *peer, r *reader) {
 	m.allot(br, min(br.room+n, maxPlaces))
 }
 
-// addBorrower adds a borrower of a type for broker p. It returns nil if the type is no longer in
-// use and there is no room for it, because its last job has ended since it was offered.
+// addBorrower adds a borrower of a type for broker p. It returns nil if the type's last job has
+// ended since the offer and there is no room for an unused type.
 func (m *Machine) addBorrower(p *peer, lt *lentType) *borrower {
 	lend := &m.lend
 	number, effects := m.core.AddBorrower(m.now, lt.name, p.name)

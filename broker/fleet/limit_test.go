@@ -95,8 +95,8 @@ func TestHomeRulesApplyToGroups(t *testing.T) {
 	}
 }
 
-// TestJobsAreLentWhenHomeGroupOpens: jobs that a group held back are lent when it opens, even if their home
-// has no workers and no broker has asked for its jobs for a while.
+// TestJobsAreLentWhenHomeGroupOpens: jobs that a group held back are lent when the group opens,
+// even if their home has no workers and no broker has lately asked the home for jobs.
 func TestJobsAreLentWhenHomeGroupOpens(t *testing.T) {
 	group := []byte(`"g"`)
 	for _, end := range []string{"the rule is dropped", "the job has ended", "the rate has room"} {

@@ -14,8 +14,8 @@ const (
 	// tickInterval is how often a machine does its periodic work.
 	tickInterval = int64(100 * time.Millisecond)
 	// heartbeatTicks is the number of ticks between two heartbeats. A broker is lost if it misses
-	// three of them, if it misses two and NATS knows no listener on its subject, or if it does
-	// not ack a heartbeat of ours for unackedAfter.
+	// three heartbeats, if it misses two and NATS knows no listener on its subject, or if it does not
+	// ack our heartbeat for unackedAfter.
 	heartbeatTicks = 5
 	probeAfter     = 2 * heartbeatTicks * tickInterval
 	lostAfter      = 3 * heartbeatTicks * tickInterval

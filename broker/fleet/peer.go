@@ -95,8 +95,8 @@ func (m *Machine) OnNoListener(now int64, name string) {
 	}
 }
 
-// losePeer gives up a broker that is lost. That broker may still receive our messages, so the next
-// heartbeat, which no longer lists it, is sent early.
+// losePeer gives up a broker that is lost. The lost broker may still receive our messages. So the
+// next heartbeat, which no longer lists that broker, is sent early.
 func (m *Machine) losePeer(p *peer, why string) {
 	m.removePeer(p, why)
 	m.sendHeartbeatEarly = true

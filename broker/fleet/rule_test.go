@@ -81,8 +81,8 @@ func TestUnrequestedProgressIsNotSent(t *testing.T) {
 	w.answerJobs(t, 1)
 }
 
-// TestWorkerOverdueAtHomeGetsNoJob: a worker whose run is overdue at home gets no further job at the
-// borrower before it has answered, even if it has room for more.
+// TestWorkerOverdueAtHomeGetsNoJob: a worker whose run is overdue at home gets no further job at
+// the borrower before it has answered, even if it has room for more jobs.
 func TestWorkerOverdueAtHomeGetsNoJob(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		w := newTwins(time.Millisecond)

@@ -392,8 +392,9 @@ func TestOtherVersionIsReported(t *testing.T) {
 	}
 }
 
-// TestForbiddenTypesAreRarelyOffered: if a worker's token forbids some of the types that its pattern matches, its broker
-// is offered jobs of these types only now and then, and does not count as wanting them.
+// TestForbiddenTypesAreRarelyOffered: a worker's token forbids some of the types that the worker's
+// pattern matches. Jobs of these types are offered to the worker's broker only now and then, and
+// the broker does not count as wanting them.
 func TestForbiddenTypesAreRarelyOffered(t *testing.T) {
 	w := newTwins(0)
 	w.join(&broker.JoinRequest{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, AllowsID: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})

@@ -41,7 +41,7 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
 }
 
-// Option returns Flag. It is for code that knows the error only as an interface.
+// Option returns Flag. The method is for code that knows the error only as an interface.
 func (e *OptionError) Option() string { return e.Flag }
 
 // CheckTLS returns an *OptionError for invalid certificates.

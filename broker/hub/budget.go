@@ -196,9 +196,9 @@ func (c *Conn) hasStalledFrame(now int64) bool {
 	return c.unfinished.bytes.Load() > 0 && now-c.unfinished.progressAt.Load() > int64(maxUnfinishedTime)
 }
 
-// Sweep closes connections whose unfinished frames get no further bytes, and congested ones
-// that read nothing. It makes the owners of other connections with much to read check these
-// again: whether they are congested depends on what all peers have not read.
+// Sweep closes connections whose unfinished frames get no further bytes, and congested ones that
+// read nothing. It makes the owners of other connections with much to read check these connections
+// again: congestion depends on the unread output of all peers.
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn

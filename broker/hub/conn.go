@@ -39,7 +39,7 @@ type Conn struct {
 	creditSpent atomic.Bool
 }
 
-// connState is the stage of a connection's life. It only moves to a later one.
+// connState is the stage of a connection's life. A connection only moves to a later stage.
 type connState uint8
 
 const (

@@ -92,8 +92,8 @@ func unwrittenOutput(c *hub.Conn) []byte {
 	return bytes.Join(parts, nil)
 }
 
-// readOutput acts as if the peer of c had read what waits for it, except for the last unread bytes,
-// and returns what it read.
+// readOutput acts as if the peer of c had read the waiting output, except for the last unread
+// bytes, and returns the output that was read.
 func readOutput(c *hub.Conn, unread int) (got []byte) {
 	for c.UnreadBytes() > unread {
 		buf := unwrittenOutput(c)
@@ -278,8 +278,8 @@ func TestOutputCountsUntilWritten(t *testing.T) {
 	}
 }
 
-// TestCreditIsRenewedOnceRead: a worker that has used up its credit is handed more jobs once it has read
-// some of the output, and none before that, because it may be lost.
+// TestCreditIsRenewedOnceRead: a worker that has used up its credit is handed more jobs only once
+// it has read some of the output, because before that the worker may be lost.
 func TestCreditIsRenewedOnceRead(t *testing.T) {
 	h := newHub(8000)
 	defer h.Close()
@@ -477,8 +477,8 @@ func TestUnderestimatedFrameCountsWhole(t *testing.T) {
 	}
 }
 
-// TestOutputOfClosingConnCounts: while a connection closes once its output is written, that
-// output still counts. Such a connection is cut before those that have little to read.
+// TestOutputOfClosingConnCounts: while a connection closes once its output is written, that output
+// still counts. A closing connection is cut before connections that have little to read.
 func TestOutputOfClosingConnCounts(t *testing.T) {
 	const limit = 1 << 20
 	h := hub.New(hub.Config{Core: broker.Config{MaxUnusedTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: limit})

@@ -17,7 +17,7 @@ import (
 func TestIDOfWrittenOutcomeIsReusable(t *testing.T) {
 	for _, v := range []struct {
 		name string
-		// writing is what the owner does after it has taken the outcome.
+		// writing is the owner's work after it has taken the outcome.
 		writing func(c *hub.Conn, wait func(time.Duration))
 		free    bool
 	}{
@@ -57,8 +57,8 @@ func TestIDOfWrittenOutcomeIsReusable(t *testing.T) {
 	}
 }
 
-// TestOneWriteHasSomeOutcomes: if many outcomes wait, one write has only some of them, because other
-// connections are delayed while the core forgets those that were written.
+// TestOneWriteHasSomeOutcomes: if many outcomes wait, one write has only some of them, because
+// other connections are delayed while the core forgets the written outcomes.
 func TestOneWriteHasSomeOutcomes(t *testing.T) {
 	h := hub.New(hub.Config{Core: broker.Config{MaxUnusedTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return 0 }})
 	defer h.Close()

@@ -49,7 +49,7 @@ type Output struct {
 	Close bool
 	// Abort reports that the owner must close the connection at once, and writes nothing more.
 	Abort bool
-	// Unframed holds what the connection has received so far, if the sink is unframed.
+	// Unframed holds all bytes that the connection has received so far, if the sink is unframed.
 	Unframed UnframedResult
 }
 

@@ -546,9 +546,9 @@ func (tw *twins) dropPeer(p *twinPeer) {
 	}
 }
 
-// TestDroppedProgressLeavesOutputAlone: a progress frame that a slow reader does not get must not touch its
-// output, even if the frame would have needed a larger buffer. Otherwise the next frames for
-// another peer might end up in that output.
+// TestDroppedProgressLeavesOutputAlone: a progress frame that a slow reader does not get must not
+// touch the reader's output, even if the frame would have needed a larger buffer. Otherwise the
+// next frames for another peer might end up in that output.
 func TestDroppedProgressLeavesOutputAlone(t *testing.T) {
 	h := newHub(1 << 20)
 	defer h.Close()

@@ -46,15 +46,14 @@ func (Pages) Put(m []byte) {
 const (
 	returnInterval = 5 * time.Second
 	minReturnBytes = 16 << 20
-	// minCollectPause is the shortest time between two collections that are caused by dropped
-	// frames, so that a client that begins large frames and disconnects cannot keep the collector
-	// busy.
+	// minCollectPause is the shortest time between two collections that are caused by dropped frames.
+	// So a client that begins large frames and disconnects cannot keep the collector busy.
 	minCollectPause = 100 * time.Millisecond
 )
 
 // ReturnUnused returns unused memory to the system until stop is closed. The collector would keep
-// that memory until something else is allocated. trim is called every returnInterval to free what is
-// kept for reuse; a value on dropped says that much memory has just become garbage.
+// that memory until the next allocations. trim is called every returnInterval to free memory that
+// is kept for reuse; a value on dropped says that much memory has just become garbage.
 func ReturnUnused(stop, memoryDrops <-chan struct{}, trim func()) {
 	before := readHeapSize()
 	t := time.NewTicker(returnInterval)

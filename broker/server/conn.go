@@ -36,7 +36,7 @@ type conn struct {
 	heartbeatTimer *time.Timer
 }
 
-// source is where a connection's bytes come from and go to: a socket, which the loop reads and
+// source is the origin and destination of a connection's bytes: a socket, which the loop reads and
 // writes, or a stream, whose own goroutines do. Its methods are called in the loop's turn.
 type source interface {
 	// requestTurn gives the connection another turn, after other connections.
@@ -158,9 +158,9 @@ func (lp *loop) closeConn(c *conn) {
 	}
 }
 
-// startHeartbeat pings the peer at the interval that it asked for, gives it no jobs while it does not
-// answer, and closes the connection after two intervals of silence. It measures by the hub's clock,
-// which stands still while this process does.
+// startHeartbeat pings the peer at the interval that it asked for, gives it no jobs while it does
+// not answer, and closes the connection after two intervals of silence. The intervals are measured
+// by the hub's clock, which stands still while this process does.
 func (c *conn) startHeartbeat(beat time.Duration) {
 	c.heartbeat = clock.StartHeartbeat(c.srv.hub.Now(), beat)
 	check := func() {

@@ -234,8 +234,8 @@ func TestLargestFrameFits(t *testing.T) {
 	}
 }
 
-// TestManyFramesAreAnsweredInOrder: a peer that sends more frames at once than one turn handles gets all answers
-// in order, even if it sends nothing more.
+// TestManyFramesAreAnsweredInOrder: a peer that sends more frames at once than one turn handles
+// gets all answers in order, even if it then sends nothing.
 func TestManyFramesAreAnsweredInOrder(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {

@@ -20,9 +20,9 @@ import (
 // A stream (TLS, or a pipe within the process) has a loop of its own that does not wait for events: the stream's goroutine gives it
 // what it has read.
 //
-// The fields and the connections of a loop belong to the goroutine that holds the poller.
-// That is the loop's own goroutine or, while the loop waits, a goroutine that writes in its place
-// or brings what a stream has read.
+// The fields and the connections of a loop belong to the goroutine that holds the poller. The
+// holder is the loop's own goroutine or, while the loop waits, a goroutine that writes in its place
+// or brings a stream's data.
 type loop struct {
 	srv    *Server
 	group  *loops

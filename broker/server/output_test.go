@@ -56,8 +56,9 @@ func TestLateReaderIsNotListed(t *testing.T) {
 	}
 }
 
-// TestFramesDuringPauseAreCarriedOut: frames that a peer sends while it has too much to read are carried out once
-// it has read enough, even if they were on their way when the pause began.
+// TestFramesDuringPauseAreCarriedOut: frames that a peer sends while it has too much to read are
+// carried out once the peer has read enough, even if the frames were on their way when the pause
+// began.
 func TestFramesDuringPauseAreCarriedOut(t *testing.T) {
 	t.Parallel()
 	for _, name := range transports {

@@ -195,8 +195,8 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 // pipe is the broker's end of a connection within the process.
 type pipe struct{ net.Conn }
 
-// CloseWrite closes both directions. That loses nothing: a write to a pipe returns only when
-// the peer has read the data.
+// CloseWrite closes both directions. No data is lost: a write to a pipe returns only when the peer
+// has read the data.
 func (p pipe) CloseWrite() error { return p.Close() }
 
 // Dial connects to a port from within the process. Such a connection needs no system calls and

@@ -37,9 +37,9 @@ var noise = func() []byte {
 
 func (g *generator) percent(n int) bool { return g.rng.IntN(100) < n }
 
-// number returns the profile's number with this name. chance takes this number as a probability in
-// percent, and returns true that often. below takes it as a bound, and returns a random number
-// below the bound.
+// number returns the profile's number with this name. chance takes this number as a percentage, and
+// returns true with this probability. below takes it as a bound, and returns a random number below
+// the bound.
 func (g *generator) number(name string) int  { return g.profile.numbers.get(name) }
 func (g *generator) chance(name string) bool { return g.percent(g.number(name)) }
 func (g *generator) below(name string) int   { return g.rng.IntN(g.number(name)) }
@@ -59,8 +59,8 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb()}
 	c.now = g.time(c.verb)
-	// If a type has a rate and jobs have groups, let no tick be late: which job goes first
-	// depends on when the core checks that rate again. The same holds if a rule is set or dropped
+	// If a type has a rate and jobs have groups, let no tick be late: the time at which the core
+	// checks the rate again decides which job goes first. The same holds if a rule is set or dropped
 	// while there is a group that no rate remembers any more: the core forgets it at the tick, and
 	// until then it may exist or not.
 	changesRule := (c.verb == setRule || c.verb == dropRule) && g.oracle.expiringGroups(max(c.now, g.oracle.now))

@@ -55,7 +55,7 @@ func (r *runner) comparePeers() error {
 	return nil
 }
 
-// checkEqual returns an error if what the core tells about something is not what is expected.
+// checkEqual returns an error if the core's account of something differs from the expected one.
 func checkEqual(name string, want, got any) error {
 	if reflect.DeepEqual(want, got) {
 		return nil
@@ -123,7 +123,7 @@ func (r *runner) compareJob(id string) error {
 	return checkEqual("job "+id, want, got)
 }
 
-// holdForWorkers returns what a job waits for that nothing else holds back.
+// holdForWorkers returns what a job waits for if only the lack of a worker holds it back.
 func (o *oracle) holdForWorkers(typ string) broker.Hold {
 	hold := broker.HeldForWorker
 	for _, w := range o.peers {

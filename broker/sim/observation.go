@@ -6,16 +6,16 @@ import (
 	"gloom/broker"
 )
 
-// observation holds what the oracle may read of the core after a command. The oracle needs it where
-// the protocol leaves a choice to the core.
+// observation holds the parts of the core's state that the oracle may read after a command. The
+// oracle needs it where the protocol leaves a choice to the core.
 type observation struct {
 	core   *broker.Broker
 	now    int64
 	frames []frame // sent by this command
 	closed []int   // the peers that this command closed, in order
-	// overloaded reports that the core refused this command because of a limit, and known that
-	// the type that it is to forget exists. borrowRefusal is why the core did not borrow a job, 0 if
-	// it did.
+	// overloaded reports that the core refused this command because of a limit, and known that the
+	// type to forget exists. borrowRefusal is the reason why the core did not borrow a job, or 0 if it
+	// did.
 	overloaded, known bool
 	borrowRefusal     broker.BorrowRefusal
 }

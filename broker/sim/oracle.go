@@ -236,7 +236,7 @@ type oracle struct {
 
 	observed observation
 	frames   []frame
-	// complaint describes a choice of the core that is not allowed, if there was one.
+	// complaint describes a forbidden choice of the core, if there was one.
 	complaint string
 }
 

@@ -235,7 +235,7 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, waits bool) {
 	return at, !full && (at > o.now || at > o.lastTick && o.types[j.typ].rate == 0)
 }
 
-// forgetGroups forgets what the rates remember of groups that no longer exist.
+// forgetGroups drops the rates' records of groups that no longer exist.
 func (o *oracle) forgetGroups() {
 	if len(o.rates) == 0 {
 		return

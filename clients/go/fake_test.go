@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
 }
 
-// fakeBroker is a broker that sends only what a test writes.
+// fakeBroker is a broker that sends only the bytes that a test writes.
 type fakeBroker struct {
 	t  testing.TB
 	ln net.Listener

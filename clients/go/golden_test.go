@@ -291,8 +291,7 @@ func (m *goldenMeaning) toChange(text string) (c gloom.Change) {
 	return c
 }
 
-// sameMeaning compares what the client sent with the golden frame, as a broker
-// reads them.
+// sameMeaning compares the client's frame with the golden frame, as a broker reads them.
 func sameMeaning(t *testing.T, c goldenCase, port wire.Port, payload string) {
 	t.Helper()
 	read := func(payload string) (dec wire.Decoder, r wire.Request) {

@@ -214,8 +214,8 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Gone reports that its connection is closed. Its address is then known only if the connection
-	// is among the last that closed.
+	// Gone reports that its connection is closed. The address is then known only if the connection is
+	// among the last closed ones.
 	Gone bool `json:"gone,omitempty"`
 	// Broker is the broker of the fleet that the job is or was lent to. Such a peer has no
 	// connection.
@@ -247,7 +247,7 @@ type Job struct {
 	// DueSeconds is the time until the job's delay ends, its run times out or its deadline passes;
 	// nil if none of these applies.
 	DueSeconds *float64 `json:"due_seconds,omitempty"`
-	// ExpiresSeconds is the time until its deadline, if it has one.
+	// ExpiresSeconds is the time until the job's deadline, if there is one.
 	ExpiresSeconds *float64 `json:"expires_seconds,omitempty"`
 	// Ahead is the number of ready jobs that come before this job. If AheadExact is false, Ahead is
 	// only a lower bound: there are very many jobs, or tenants take turns, or groups are held back.

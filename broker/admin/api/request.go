@@ -30,8 +30,8 @@ func Name(segment string) string {
 	return segment
 }
 
-// MarkSlashes returns r with the mark before each segment "%2F" of its path, so that http.ServeMux
-// takes it for a name even if the client has not put the mark there.
+// MarkSlashes returns r with the mark before each segment "%2F" of its path. So http.ServeMux takes
+// the segment for a name even if the client has not put the mark there.
 func MarkSlashes(r *http.Request) *http.Request {
 	parts := strings.Split(r.URL.EscapedPath(), "/")
 	slashes := false

@@ -85,8 +85,8 @@ func (t *Tracker) Update(conditions Conditions, now time.Time) List {
 	for _, c := range conditions {
 		at, ok := t.firstSeen[c.key()]
 		if !ok {
-			// A condition is assumed to have begun at the last look without it. So it is
-			// reported in time even if looks are rare.
+			// A condition is assumed to have begun at the last look without it. So the condition is reported
+			// in time even if looks are rare.
 			at = now
 			if !c.Immediate && !t.updatedAt.IsZero() {
 				at = t.updatedAt

@@ -24,8 +24,8 @@ const (
 	// A client that has read nothing for finding.Grace is reported if at least minUnread bytes wait
 	// for it.
 	minUnread = 64 << 10
-	// minFailures is the number of failures that make a finding. minReleases is the number of
-	// released jobs that make one.
+	// minFailures is the number of failures that make a finding. minReleases is the number of released
+	// jobs that make a finding.
 	minFailures, minReleases = 3, 10
 )
 

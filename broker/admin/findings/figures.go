@@ -16,8 +16,8 @@ type Broker struct {
 	Imbalance int64
 	// Lag is the longest delay of a task on an event loop since the last snapshot.
 	Lag time.Duration
-	// These are counters: requests refused because of a limit, wrong tokens, connections turned
-	// away, and connections that failed.
+	// Counters: requests refused because of a limit, wrong tokens, connections turned away, and
+	// connections that failed.
 	Refused, Unauthorized, RefusedConns, AcceptErrors uint64
 	// Certificate is a warning about the TLS certificate, "" for none; CertificateInvalid reports
 	// that it is not valid now.
@@ -159,7 +159,7 @@ type Client struct {
 	// client has read nothing.
 	Unread    int
 	UnreadFor time.Duration
-	// Jobs and Bytes count what the client holds as a submitter.
+	// Jobs and Bytes count the jobs that the client holds as a submitter, and their bytes.
 	Jobs, Bytes int64
 }
 

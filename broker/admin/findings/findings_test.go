@@ -228,7 +228,7 @@ func TestTypeHeldBackByGroupsIsReported(t *testing.T) {
 }
 
 // TestGrowingQueueIsReported: a queue is reported as growing if it has more jobs than at any time
-// lately, but not if a submitter always keeps the same number in it.
+// lately, but not if a submitter always keeps the same number of jobs in the queue.
 func TestGrowingQueueIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		next  func(second int) uint64

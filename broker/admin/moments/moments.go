@@ -17,9 +17,9 @@ const Period = 5 * time.Second
 // maxMoments is how many moments are kept.
 const maxMoments = int(5 * time.Minute / Period)
 
-// Moment is an api.Moment and, at the doors, how long jobs waited and ran shortly before it, in
-// seconds: the 50th and the 95th percentile, nil if there were no such jobs or if it is not
-// known.
+// Moment is an api.Moment and, at the doors, the times for which jobs waited and ran shortly before
+// it, in seconds: the 50th and the 95th percentile, nil if there were no such jobs or if the times
+// are not known.
 type Moment struct {
 	api.Moment
 	WaitP50 *float64 `json:"wait50,omitempty"`
@@ -76,8 +76,8 @@ func (r *Ring) Collect(stop <-chan struct{}, look func() (m Moment, h Histograms
 	}
 }
 
-// addTimes computes a moment's waits and runs from what the histograms have counted since the
-// moment before the last one, or since the last one if there is only one.
+// addTimes computes a moment's waits and runs from the counts that the histograms have added since
+// the last moment but one, or since the last moment if there is only one.
 func (r *Ring) addTimes(m *Moment, h Histograms) {
 	old := r.histograms[(r.n-min(r.n, percentilePeriods))%percentilePeriods]
 	r.histograms[r.n%percentilePeriods] = h

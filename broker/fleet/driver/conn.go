@@ -13,8 +13,8 @@ import (
 )
 
 // natsConn is the NATS client's connection. It needs no goroutines between the client and the hub,
-// which saves the time that each of them takes to wake. Its Write does not block, so even an event
-// loop may call it: a goroutine writes, in order, what the system does not take at once. Its Read
+// and so saves the time in which they would wake. Write does not block, so even an event loop may
+// call it: a goroutine writes, in order, the bytes that the system does not take at once. Its Read
 // first handles the messages that the previous Read has brought.
 type natsConn struct {
 	*net.TCPConn

@@ -166,7 +166,7 @@ func (d *Driver) connectAgain() {
 	}
 }
 
-// subscribe subscribes to this broker's messages. It first ends the subscriptions that it made before.
+// subscribe subscribes to this broker's messages. It first ends the subscriptions of earlier calls.
 func (d *Driver) subscribe() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

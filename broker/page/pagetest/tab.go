@@ -204,8 +204,8 @@ func (b *Tab) Screenshot(file string) {
 }
 
 // CheckView fails if axe-core finds a violation in the current view in either theme, or if the view
-// is too wide for a window of one of these widths. It saves screenshots in a directory, unless that
-// is "".
+// is too wide for a window of one of these widths. It saves screenshots in a directory, unless the
+// directory's name is "".
 func (b *Tab) CheckView(route, dir string, widths ...int64) {
 	b.t.Helper()
 	for _, theme := range []string{"light", "dark"} {

@@ -269,8 +269,8 @@ func (c *conn) wantQuiet() {
 	}
 }
 
-// wantSilence checks that no frame arrives for a short while, such as one that a timer or the
-// end of another connection might cause.
+// wantSilence checks that no frame arrives for a short while. A timer or the end of another
+// connection might cause such a frame.
 func (c *conn) wantSilence(d time.Duration) {
 	c.t.Helper()
 	if f, err := c.next(d); err == nil {

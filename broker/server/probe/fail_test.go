@@ -182,8 +182,8 @@ func TestWorkerThatLeavesGetsNoJob(t *testing.T) {
 	})
 }
 
-// TestLeaveWastesNoRun: a worker leaves while jobs are handed out. It answers the jobs sent
-// before the ok of the leave, gets no job after that ok, and no run is wasted.
+// TestLeaveWastesNoRun: a worker leaves while jobs are handed out. The worker answers the jobs sent
+// before the ok of the leave, and gets no job after that ok. No run is wasted.
 func TestLeaveWastesNoRun(t *testing.T) {
 	t.Parallel()
 	b := shared(t)

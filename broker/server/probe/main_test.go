@@ -10,8 +10,8 @@ import (
 	"gloom/bench/throwaway"
 )
 
-// patience bounds every wait for something that must happen. It is so long that no test
-// fails because the machine is busy.
+// patience bounds every wait for something that must happen. patience is so long that no test fails
+// because the machine is busy.
 var patience = scaledTime(20 * time.Second)
 
 // scaledCount returns n or, if the daemon runs under the race detector, a smaller number.

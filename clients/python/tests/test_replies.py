@@ -718,8 +718,8 @@ class Cuts(unittest.TestCase):
             ]
             self.assertEqual(len(ends), 1, (job.id, job.events))
             if job.kept and job.again and isinstance(ends[0], errors.LostError):
-                # Its second submit was refused with id_exists because of the first one, which
-                # then ended unseen.
+                # The second submit was refused with id_exists because of the first submit, whose
+                # job then ended unseen.
                 self.assertIsInstance(ends[0].cause, errors.UnknownID)
 
 

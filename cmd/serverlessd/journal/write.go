@@ -137,9 +137,9 @@ func (e *largeError) Unwrap() error { return e.error }
 const commitErrTTL = 5 * time.Second
 
 // LastRefusal returns why the last lines were refused, or nil if they were accepted. A large
-// request that was refused while an ordinary one had room does not count. If the last lines were
-// added more than five seconds ago, or there were no lines yet, it returns an error only if the
-// disk has no room for an ordinary request.
+// request that was refused while an ordinary one had room does not count. If the last lines came
+// more than five seconds ago, or there were no lines yet, it returns an error only if the disk has
+// no room for an ordinary request.
 func (j *Journal) LastRefusal() error {
 	j.mu.Lock()
 	refusal, recent := j.commitErr, time.Since(j.commitErrAt) <= commitErrTTL

@@ -28,8 +28,8 @@ type clock struct {
 	aheadSince  time.Duration // this daemon itself has seen it run evenly since this time
 	noteWritten time.Duration // when the note in the store was last written
 	// The clock has been set forward: rows that were written before behindUntil, by the store's clock,
-	// may look too old by as much as behind. The store has both, too, for daemons that start later.
-	// aheadOfBoot is like ahead, but for sinceBoot.
+	// may look too old by as much as behind. The store has both values, too, for daemons that start
+	// later. aheadOfBoot is like ahead, but for sinceBoot.
 	behind, aheadOfBoot time.Duration
 	behindUntil         time.Time
 	// setBacks is increased when rows may have times of a clock that was ahead: when the clock is

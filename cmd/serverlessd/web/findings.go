@@ -84,7 +84,7 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 	}
 	if snapshot.Imbalance != 0 {
 		daemon(api.Severe, "imbalance", fmt.Sprintf("the counts of the stores are off by %d", snapshot.Imbalance),
-			"The imbalance is a bug, unless tables were restored or changed while a daemon was running. The jobs run all the same.")
+			"This is a bug, unless tables were restored or changed while a daemon was running. The jobs run all the same.")
 	}
 	if !snapshot.HandsOut {
 		daemon(api.Warning, "paused", "hands out no jobs", "It was stopped. It still accepts jobs, and other daemons run them. POST /start resumes it.")

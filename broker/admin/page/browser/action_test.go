@@ -201,9 +201,9 @@ func TestActionsApplyToChosenRows(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestReasonsOfDeadLettersAreGrouped: the overview of dead letters shows why jobs failed, and
-// counts reasons that differ only in numbers and ids as one. A phone, too, shows everything that
-// a person needs to retry the jobs.
+// TestReasonsOfDeadLettersAreGrouped: the overview of dead letters shows the reasons of failures,
+// and counts reasons that differ only in numbers and ids as one reason. A phone, too, shows
+// everything that a person needs to retry the jobs.
 func TestReasonsOfDeadLettersAreGrouped(t *testing.T) {
 	w := start(t, nil)
 	w.startWorker("mail", func(_ context.Context, j *gloom.Job) (any, error) {
@@ -232,8 +232,8 @@ func TestReasonsOfDeadLettersAreGrouped(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestRepeatedSubmitActsOnce: a dialog's action is carried out once, even if the form is submitted several
-// times; when the dialog is closed, the focus returns to where it was.
+// TestRepeatedSubmitActsOnce: a dialog's action is carried out once, even if the form is submitted
+// several times. When the dialog is closed, the focus returns to the element that had it before.
 func TestRepeatedSubmitActsOnce(t *testing.T) {
 	w := start(t, nil)
 	b := w.openPage("")

@@ -108,7 +108,7 @@ func TestOnlyVisibleTypesAreDrawn(t *testing.T) {
 }
 
 // TestScrolledRowsAreDrawn: rows that are requested during scrolling are drawn when they arrive,
-// even if nothing else arrives afterwards.
+// even if no other data follows.
 func TestScrolledRowsAreDrawn(t *testing.T) {
 	w := start(t, nil)
 	w.submit(jobsOfOwnTypes(500)...)

@@ -1,4 +1,4 @@
-// One job: its state, what it waits for, and what can be done with it.
+// This view shows one job: its state, the reason why it waits, and the actions on it.
 import { html, signal } from '../html.js';
 import { query, call, segment } from '../api.js';
 import { bytes, count, dateTime, plural, duration } from '../format.js';

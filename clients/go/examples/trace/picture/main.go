@@ -1,5 +1,5 @@
-// Command picture makes trace.png: it runs the example, collects the spans that its programs send,
-// and takes a screenshot of them in the trace viewer that comes with Go (as in go tool trace).
+// Command picture makes trace.png: it runs the example, collects the spans of the example's
+// programs, and takes a screenshot of the spans in Go's own trace viewer (as in go tool trace).
 //
 //	cd clients/go/examples/trace && go run ./picture
 package main
