@@ -217,8 +217,8 @@ func TestDoAfterStop(t *testing.T) {
 	}
 }
 
-// TestAdoptedConnectionIsServed: a connection that was accepted elsewhere is served like one that
-// the loop dialled.
+// TestAdoptedConnectionIsServed: a connection that was accepted elsewhere is served like a
+// connection that the loop dialled.
 func TestAdoptedConnectionIsServed(t *testing.T) {
 	l := startLoop(t, nil)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

@@ -104,7 +104,7 @@ func TestWorkersWithoutOK(t *testing.T) {
 	}
 }
 
-// Two answers with exchanged bodies count as two swapped ones.
+// Two answers with exchanged bodies count as two swapped answers.
 func TestSwappedAnswers(t *testing.T) {
 	o := smallOptions()
 	o.Submitters, o.Workers = 1, 2

@@ -18,8 +18,8 @@ import (
 )
 
 // TestSignalEndsAttachWithoutLoss: a signal ends attach when the broker has sent outcomes that
-// attach has not read. attach prints these, because the broker no longer keeps them; the broker
-// keeps the others.
+// attach has not read. attach prints these outcomes, because the broker no longer keeps them; the
+// broker keeps all other outcomes.
 func TestSignalEndsAttachWithoutLoss(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestUnreadCount: what is said of lost lines does not count as written for the caller, since a
-// count beyond the text is an error to io.Copy and others.
+// TestUnreadCount: the notice of lost lines is not in the count of bytes written, since io.Copy and
+// others treat a count beyond the text as an error.
 func TestUnreadCount(t *testing.T) {
 	r, w := io.Pipe()
 	defer r.Close()

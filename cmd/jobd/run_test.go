@@ -29,8 +29,8 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// The tests in this file run the daemon with an engine that has no database; those of package
-// bridge use one.
+// The tests in this file run the daemon with an engine that has no database; the tests of package
+// bridge use a database.
 
 // runningDaemon is a daemon that runs in this process.
 type runningDaemon struct {

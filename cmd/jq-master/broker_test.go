@@ -152,8 +152,8 @@ func runGloomWorker(t *testing.T, addr string, w *gloom.Worker, options ...gloom
 	})
 }
 
-// TestSocketWorkers: Gloom workers serve jobs of the broker inside the process and of a shared one,
-// and --socket-workers=false keeps them out.
+// TestSocketWorkers: Gloom workers serve jobs of the broker inside the process and of a shared
+// broker, and --socket-workers=false keeps the workers out.
 func TestSocketWorkers(t *testing.T) {
 	echo := func(_ context.Context, j *gloom.Job) (any, error) {
 		var arg struct{ Fail, Final bool }

@@ -296,8 +296,8 @@ func TestBadInput(t *testing.T) {
 	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).wantRefusal(400, "invalid_value", "")
 }
 
-// TestUnknownFields: a request of a pusher or operator with an unknown field is refused, has no
-// effect, and the error names that field and the known ones. Workers may send any fields.
+// TestUnknownFields: a pusher's or operator's request with an unknown field is refused and has no
+// effect. The error names that field and the known fields. Workers may send any fields.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	inBothEncodings(t, start(t), func(t *testing.T, c *client) {
@@ -497,7 +497,7 @@ func TestOperatorsListAndChangeJobs(t *testing.T) {
 	})
 }
 
-// TestBulkActionFindsOldJobs: a bulk action also finds jobs that are behind many newer ones.
+// TestBulkActionFindsOldJobs: a bulk action also finds jobs that are behind many newer jobs.
 func TestBulkActionFindsOldJobs(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)

@@ -338,8 +338,8 @@ func (s *testSite) ingest(args ...string) (string, int) {
 	return out.String() + errs.String(), code
 }
 
-// TestIngestCommand: the ingest command writes the jobs that the daemon of a dead host had accepted
-// to a store, once, and not to a store to which the journal does not belong.
+// TestIngestCommand: the ingest command writes to a store, once, the jobs that the daemon of a dead
+// host had accepted. It refuses a store to which the journal does not belong.
 func TestIngestCommand(t *testing.T) {
 	s := newTestSite(t)
 	s.start("ingest: before commit#1")

@@ -170,8 +170,8 @@ func (b *book) recordEnd(s *session, token, kind string, f frame) {
 	s.ends[kind]++
 }
 
-// voidJobs marks the unfinished jobs of a lost submitter as void. It returns their number, and the
-// tokens of those that its broker had accepted.
+// voidJobs marks the unfinished jobs of a lost submitter as void. It returns the number of these
+// jobs, and the tokens of the jobs that the broker had accepted.
 func (b *book) voidJobs(s *session) (taken []string, voidCount int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

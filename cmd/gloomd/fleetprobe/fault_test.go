@@ -171,8 +171,8 @@ func TestLostBorrowerComesBack(t *testing.T) {
 			awaitCounts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
 		})
 	}
-	// NATS knows that the broker has disconnected, and says so if the others ask in time, which
-	// depends on the machine's load.
+	// NATS knows that the broker has disconnected, and tells the other brokers if they ask in time.
+	// This depends on the machine's load.
 	o.causeFault("borrower gone from NATS", func(t *testing.T, typ string) {
 		if err := waitUntil("a says that b left NATS", func() error {
 			b.kill()

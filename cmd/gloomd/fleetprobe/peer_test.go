@@ -159,8 +159,8 @@ func (p *peer) nextJob() frame {
 	return f
 }
 
-// wantEnd returns the next frame, which must be the end of a job: its result, if code is empty, or
-// that error.
+// wantEnd returns the next frame, which must be the end of a job: a result if code is empty,
+// otherwise an error with this code.
 func (p *peer) wantEnd(id, code string) frame {
 	p.t.Helper()
 	f := p.next()

@@ -131,7 +131,7 @@ func (s *site) mute(to *site) error   { return s.ipRoute("route add blackhole %s
 func (s *site) unmute(to *site) error { return s.ipRoute("route del blackhole %s/32", to.ip) }
 
 // makeSlow makes the site's link slow. It tries several methods, because not every kernel has all
-// of them.
+// methods.
 func (s *site) makeSlow() (discipline string, err error) {
 	for _, discipline := range []string{"netem delay 20ms 10ms loss 1%", "tbf rate 20mbit burst 16kb latency 200ms"} {
 		if err = s.run("", strings.Fields("tc qdisc replace dev eth0 root "+discipline)...); err == nil {

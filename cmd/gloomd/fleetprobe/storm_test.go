@@ -92,7 +92,7 @@ func runStorm(t *testing.T, servers, n int) {
 	}
 }
 
-// logUnfinished reports what the homes of some unfinished jobs say about them.
+// logUnfinished logs some unfinished jobs, each as its home describes it.
 func (l *load) logUnfinished(t *testing.T) {
 	for i, token := range l.book.openJobs() {
 		if i == 5 {

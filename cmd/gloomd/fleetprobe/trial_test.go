@@ -10,8 +10,8 @@ import (
 )
 
 // trial is one attempt at a test. It keeps failures until it is known whether the machine was too
-// busy: if the other brokers get no heartbeat from a broker for 1.5 s, they rightly count it as lost,
-// and jobs lent to it run again.
+// busy. If the other brokers get no heartbeat from a broker for 1.5 s, they rightly count that
+// broker as lost, and jobs lent to it run again.
 type trial struct {
 	*testing.T
 	name   string

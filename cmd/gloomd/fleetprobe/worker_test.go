@@ -113,8 +113,8 @@ func TestLentJobOfLostWorkerIsRequeued(t *testing.T) {
 	})
 }
 
-// A worker that is closed because of a frame that it sent ends its job: the next worker
-// would send the same.
+// If a worker is closed because of a bad frame, its job ends: the next worker would send the same
+// frame.
 func TestGarbageEndsLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)

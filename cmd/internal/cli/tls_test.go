@@ -17,8 +17,9 @@ import (
 	gloom "gloom/clients/go"
 )
 
-// TestRenewedClientCertificate: each connection presents the certificate that is in the files at that
-// time. While the certificate and the key do not match, it presents the earlier one.
+// TestRenewedClientCertificate: each connection presents the certificate that is in the files at
+// that time. While the certificate and the key do not match, a connection presents the earlier
+// certificate.
 func TestRenewedClientCertificate(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()} // the client's files, and two authorities
 	for _, dir := range dirs {
@@ -82,9 +83,9 @@ func TestRenewedClientCertificate(t *testing.T) {
 	check("renewed", false, true)
 }
 
-// TestRenewedAuthority: each connection trusts the authorities that are in the file at that time, both
-// the Go client's and an HTTP client's. While the file holds none, it trusts the earlier ones. The
-// certificate must name the server's address.
+// TestRenewedAuthority: each connection trusts the authorities that are in the file at that time,
+// both the Go client's and an HTTP client's. While the file holds no authorities, a connection
+// trusts the earlier ones. The certificate must name the server's address.
 func TestRenewedAuthority(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir()}
 	ca := filepath.Join(t.TempDir(), "ca.pem")

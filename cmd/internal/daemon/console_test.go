@@ -62,8 +62,8 @@ func TestHangingLogDelaysNobody(t *testing.T) {
 	}
 }
 
-// TestFullPipeDelaysNobody: a pipe that is full delays nobody, and the first line after the lost ones tells
-// exactly how many were lost, however many goroutines log.
+// TestFullPipeDelaysNobody: a full pipe delays nobody. The first line after lost lines tells
+// exactly how many lines were lost, however many goroutines log.
 func TestFullPipeDelaysNobody(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -72,8 +72,9 @@ func (v *testClient) get(path string) (string, error) {
 	return string(body), err
 }
 
-// TestConnectionsBeyondLimitGetError: a connection beyond the limit gets an error. A connection that has long been
-// idle is closed to make room for a new one; a connection that waits for its answer is not.
+// TestConnectionsBeyondLimitGetError: a connection beyond the limit gets an error. A connection
+// that has long been idle is closed to make room for a new connection; a connection that waits for
+// its answer is not closed.
 func TestConnectionsBeyondLimitGetError(t *testing.T) {
 	release := make(chan struct{})
 	var current atomic.Pointer[Door]
@@ -179,9 +180,9 @@ func TestSlowClientsLockNobodyOut(t *testing.T) {
 	}
 }
 
-// TestFloodLeavesRoomForOne: if all places are taken by connections that are too new to be closed, one
-// more is still accepted. To make room for it, the oldest of the connections beyond the limit is
-// closed.
+// TestFloodLeavesRoomForOne: if connections that are too new to be closed take all places, one more
+// connection is still accepted. To make room for it, the oldest of the connections beyond the limit
+// is closed.
 func TestFloodLeavesRoomForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &connLimiter{max: 2}
@@ -344,8 +345,8 @@ func TestFirstReasonRefusesRequest(t *testing.T) {
 	}
 }
 
-// TestPasswordMayExemptThisHost: with a password, clients on this host may be exempt; without one,
-// only they are admitted.
+// TestPasswordMayExemptThisHost: with a password, clients on this host may be exempt; without a
+// password, only clients on this host are admitted.
 func TestPasswordMayExemptThisHost(t *testing.T) {
 	for _, c := range []struct {
 		password string

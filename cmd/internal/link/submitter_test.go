@@ -19,9 +19,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestJobsAreAcceptedWithRegainedRights: the refusal of a job that the token does not allow is reported, and such a
-// job is accepted once the token allows it again; jobs that the old connection submitted
-// continue.
+// TestJobsAreAcceptedWithRegainedRights: the refusal of a job that the token does not allow is
+// reported. Such a job is accepted once the token allows it again, and jobs that the old connection
+// submitted continue.
 func TestJobsAreAcceptedWithRegainedRights(t *testing.T) {
 	const token = "0123456789abcdef"
 	path := filepath.Join(t.TempDir(), "tokens")

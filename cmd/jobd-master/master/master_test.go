@@ -453,7 +453,7 @@ func TestPauseAndContinueReachWorkers(t *testing.T) {
 	answerRequest(t, a, `"type":"continue","data":{"targets":["x","y"]}`, okData)
 	client.Expect(`[1,{"no":2,"data":"ok"}]`)
 	answerRequest(t, a, `"type":"pause","data":{}`, okData)
-	// A silent worker delays the answer, but there is one, and it names that worker.
+	// A silent worker delays the answer, but an answer comes, and it names the silent worker.
 	client.Expect(`[1,{"no":3,"error":"worker 'b' (127.0.0.1:` + strconv.Itoa(b.LocalPort()) + `) did not pause: no answer within 300ms"}]`)
 	readRequest(t, b)
 	b.ExpectNothing()
@@ -540,7 +540,7 @@ func TestWorkerThatFallsSilentIsClosed(t *testing.T) {
 			t.Fatalf("%d workers are left after %d pings", f.workerCount(), i+1)
 		}
 	}
-	// A worker that stops answering pings is disconnected; one that has never answered is not.
+	// A worker that stops answering pings is disconnected; a worker that has never answered is not.
 	peertest.WaitUntil(t, "a worker that fell silent is given up", func() bool {
 		f.clock.advance(30 * time.Second)
 		return f.workerCount() == 1
@@ -660,8 +660,8 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	}
 }
 
-// TestManyPokedTargetsAreLookedUp: workers have more targets than pokes are remembered, so that
-// every poked target is looked up among those that are served.
+// TestManyPokedTargetsAreLookedUp: workers have more targets than the number of remembered pokes.
+// So every poked target is looked up among the served targets.
 func TestManyPokedTargetsAreLookedUp(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 1<<16+1<<10)

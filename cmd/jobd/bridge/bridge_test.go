@@ -186,8 +186,8 @@ func TestPollTakesRowsOfItsTargets(t *testing.T) {
 	}
 }
 
-// TestOutputIsCutToItsColumn: without a limit, output is cut only where it exceeds its column, and
-// stderr says what was cut.
+// TestOutputIsCutToItsColumn: without a limit, output is cut only if it exceeds its column, and
+// stderr names the output that was cut.
 func TestOutputIsCutToItsColumn(t *testing.T) {
 	for limit, want := range map[int]int{-1: 3 << 20, 1 << 20: 1 << 20, 0: 0} {
 		cfg := configFor(t, "a")

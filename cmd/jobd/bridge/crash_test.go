@@ -39,8 +39,8 @@ func newCrashScenario(t *testing.T, orphans string) *crashScenario {
 	return &crashScenario{testSite: s, orphans: orphans}
 }
 
-// config has a long lease: with a short one, a daemon that gets no processor for seconds would be
-// considered dead. Rows of a daemon whose process has ended are settled at once.
+// config has a long lease: with a short lease, a daemon that gets no processor for seconds would
+// count as dead. Rows of a daemon whose process has ended are settled at once.
 func (c *crashScenario) config(name string, concurrency int) config.Worker {
 	cfg := c.testSite.config(name, c.orphans, concurrency)
 	cfg.Lease = 10 * time.Second

@@ -269,7 +269,7 @@ func (s *testSite) runs() map[int64][]run {
 	return byID
 }
 
-// killConnections makes the server drop all connections but this one.
+// killConnections makes the server drop all other connections.
 func (s *testSite) killConnections() {
 	rows, err := s.db.Query("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'")
 	if err != nil {

@@ -148,8 +148,8 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	b.Close()
 }
 
-// TestUnknownSpoolPreventsStart: a daemon that cannot tell which results are in its spool does not start,
-// because it would settle their rows as if they had none.
+// TestUnknownSpoolPreventsStart: a daemon that cannot read its spool's list of results does not
+// start, because it would settle rows as if they had no results.
 func TestUnknownSpoolPreventsStart(t *testing.T) {
 	cfg := configFor(t, "a")
 	writeLauncher(t, &cfg, "true")
@@ -232,8 +232,8 @@ func TestStopSignalsAfterTimeout(t *testing.T) {
 	}
 }
 
-// TestTimedOutStopStartsNothing: a row that is written as running, and whose process
-// has not been started when the others are told to end, goes back.
+// TestTimedOutStopStartsNothing: when processes are told to end, a row that is written as running
+// but has no process yet goes back.
 func TestTimedOutStopStartsNothing(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.ShutdownTimeout = 10 * time.Millisecond
@@ -383,7 +383,8 @@ func TestFencedDaemonContinuesWithNewToken(t *testing.T) {
 }
 
 // TestRevokedRunSaysWhy: if the daemon kills a process because the daemon has lost its lease, the
-// row's result says why. That result may replace one that another daemon has written for the row.
+// row's result says why. That result may replace the result that another daemon has written for the
+// row.
 func TestRevokedRunSaysWhy(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	writeLauncher(t, &cfg, "echo begun >&2; exec sleep 1000")

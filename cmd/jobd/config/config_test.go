@@ -272,7 +272,7 @@ func TestExamplesShowDefaults(t *testing.T) {
 		w.Targets[0] != (Target{"1/high", 10}) || w.LauncherCwd != "/srv/app" || len(w.LauncherEnv) != 2 || w.Warnings != nil {
 		t.Errorf("jobd.conf reads as %+v", w)
 	}
-	// The defaults in the comments are the real ones.
+	// The comments must name the real defaults.
 	text, err := os.ReadFile("examples/jobd.conf")
 	if err != nil {
 		t.Fatal(err)

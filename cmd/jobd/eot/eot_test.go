@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// golden is one line of testdata/golden.json: a message without its End, and what it means. It has
-// exactly one of kind, error (the text of the answer) and malformed (no answer).
+// golden is one line of testdata/golden.json: a message without its End, and the message's meaning.
+// It has exactly one of kind, error (the text of the answer) and malformed (no answer).
 type golden struct {
 	What      string
 	In        string

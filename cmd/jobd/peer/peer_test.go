@@ -391,8 +391,8 @@ func TestUnreadRepliesDoNotPileUp(t *testing.T) {
 }
 
 // TestUnfinishedMessagesAreBounded: if a connection is closed because of its unfinished message,
-// the memory of that message is free at once, whatever the connection's reader is waiting for, and
-// the server goes on reading from the others.
+// the memory of that message is free at once, whatever the connection's reader waits for. The
+// server goes on reading from the other connections.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	for name, behind := range map[string]struct {
 		requests string

@@ -11,7 +11,7 @@ import (
 )
 
 // TestBrowserRequestsAreNotCarriedOut: a web page can send one of our messages as the body of a
-// request, and a cookie or a session ticket can hold one. None of these are carried out.
+// request, and a cookie or a session ticket can hold such a message. None of these are carried out.
 func TestBrowserRequestsAreNotCarriedOut(t *testing.T) {
 	s := startServer(t, peer.Options{Password: "secret", AllowLocalhost: true})
 	const body = `|[0,{"no":1,"type":"big"}]|`
@@ -56,8 +56,8 @@ func TestBrowserRequestsAreNotCarriedOut(t *testing.T) {
 	half.ExpectEnd()
 }
 
-// TestGarbageLikeHTTPIsIgnored: input that is neither HTTP nor ours is ignored, as before, even if
-// it begins a little like HTTP.
+// TestGarbageLikeHTTPIsIgnored: input that is neither HTTP nor our protocol is ignored, even if it
+// begins a little like HTTP.
 func TestGarbageLikeHTTPIsIgnored(t *testing.T) {
 	s := startServer(t, peer.Options{})
 	for _, text := range []string{"GET|", "POST|", "hello world|", "GE\x01T / HTTP/1.1\r\n|", " GET / HTTP/1.1|", "[GET / HTTP/1.1|", "\x16|", "\x16\x04"} {

@@ -6,8 +6,9 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// TestClusterShowsCommitsOfOtherNodes: a row that was committed on one node of a Galera cluster is there
-// when a daemon on another node is polled, even if that node is still busy with an earlier commit.
+// TestClusterShowsCommitsOfOtherNodes: a row is committed on one node of a Galera cluster, and a
+// daemon on another node is polled. The daemon sees the row, even if its node is still busy with an
+// earlier commit.
 func TestClusterShowsCommitsOfOtherNodes(t *testing.T) {
 	first, second := mariadbtest.NewCluster(t)
 	table := newTableOn(t, first)

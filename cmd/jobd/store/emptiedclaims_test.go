@@ -147,8 +147,8 @@ func TestDoubtfulRowsAreFoundWithoutClaims(t *testing.T) {
 	checkEqual(t, "statuses", formatStatuses(t, table, 2), "accepted manual")
 }
 
-// TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. Its
-// spooled results belong to rows that have been running since it started them.
+// TestSpooledResultsOfEmptiedClaims: a daemon died before it could claim its rows again. The
+// spooled results belong to rows that have been running since this daemon started them.
 func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	table := newSQLTable(t)
 	insertRows(t, table, Waiting, "a", "a", "a")
@@ -193,8 +193,8 @@ func TestRemovedClaimIsNotLost(t *testing.T) {
 	checkEqual(t, "claims", table.claimCount(t), 0)
 }
 
-// TestRowZeroIsOrdinary: a row may have the id 0. It is claimed, found and settled like any other row, and
-// a daemon whose records are lost still notices that.
+// TestRowZeroIsOrdinary: a row may have the id 0. Row 0 is claimed, found and settled like any
+// other row, and a daemon whose records are lost still notices the loss.
 func TestRowZeroIsOrdinary(t *testing.T) {
 	onAllTables(t, func(t *testing.T, jobs testTable) {
 		table, real := jobs.(*sqlTable)

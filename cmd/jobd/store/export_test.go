@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/internal/mariadb"
 )
 
-// Internals for the tests, which are all in another package because package storetest
-// imports this one.
+// Internals for the tests. All tests are in another package, because package storetest imports this
+// package.
 
 const (
 	CutMark   = cutMark
@@ -32,8 +32,8 @@ func (s *SQL) DisableSkipLocked() { s.skipLocked = "" }
 func (s *SQL) DB() *sql.DB                          { return s.db }
 func (s *SQL) MarkDoubtful(rows []Row, manual bool) { s.addUncertain(rows, manual) }
 
-// BlockResolve begins as Resolve does, and returns a function that ends it as if it had found that
-// these rows are settled.
+// BlockResolve begins as Resolve does. It returns a function that ends the Resolve as if these rows
+// had been found settled.
 func (s *SQL) BlockResolve(ids ...int64) (end func()) {
 	doubtful := s.copyUncertain()
 	return func() { s.dropUncertain(doubtful, ids) }
@@ -41,7 +41,7 @@ func (s *SQL) BlockResolve(ids ...int64) (end func()) {
 
 func (s *SQL) RememberWritten(b Batch) { s.rememberWritten(b) }
 
-// AnswerCommits makes commits take effect and then return the error in err, if there is one.
+// AnswerCommits makes commits take effect and then return the error in err, if any.
 func (s *SQL) AnswerCommits(err *atomic.Pointer[error]) {
 	s.db.Close()
 	s.db = sql.OpenDB(badCommitConnector{s.connector, err})

@@ -7,8 +7,8 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 )
 
-// TestRefusedRollback: once an account has used up its queries, the server refuses even a
-// rollback. Half of that transaction must not be committed with the next one.
+// TestRefusedRollback: once an account has used up its queries, the server refuses even a rollback.
+// Half of the transaction must not be committed with the next transaction.
 func TestRefusedRollback(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)

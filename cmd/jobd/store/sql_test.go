@@ -170,8 +170,8 @@ func TestOtherTableNamesWork(t *testing.T) {
 	}
 }
 
-// TestCollations: rows are found whatever the collation of the table, and a result replaces the reason of
-// another daemon even if the charset lacks characters of the daemon's name.
+// TestCollations: rows are found whatever the collation of the table. A result replaces another
+// daemon's reason, even if the charset lacks characters of that daemon's name.
 func TestCollations(t *testing.T) {
 	for _, collation := range []string{"utf8mb4 COLLATE utf8mb4_unicode_ci", "utf8mb3 COLLATE utf8mb3_turkish_ci", "latin1 COLLATE latin1_german2_ci"} {
 		t.Run(collation, func(t *testing.T) {
@@ -258,8 +258,8 @@ func TestAcceptReadsFewRows(t *testing.T) {
 	}
 }
 
-// TestLargestPrioritiesAreTakenFirst: if a few rows are wanted, those with the largest priority
-// among the first limit rows are taken, and rows that others have locked are skipped.
+// TestLargestPrioritiesAreTakenFirst: if a few rows are wanted, the rows with the largest priority
+// among the first limit rows are taken; locked rows are skipped.
 func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs ADD priority int")
@@ -282,8 +282,8 @@ func TestLargestPrioritiesAreTakenFirst(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), p.MoreTargets, err), "1a 4a 5a[] <nil>")
 }
 
-// TestPrioritiesOfUnevenTargets: a target with few rows leaves its share of a page to another one. The
-// best of the first rows of that other target are taken, each row once.
+// TestPrioritiesOfUnevenTargets: a target with few rows leaves its share of a page to another
+// target. The best of the first rows of that other target are taken, each row once.
 func TestPrioritiesOfUnevenTargets(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs ADD priority bigint unsigned DEFAULT 0")

@@ -207,8 +207,8 @@ func TestLowerIDsAreAccepted(t *testing.T) {
 	})
 }
 
-// TestAcceptWritesBegunRowsAsRunning: an Accept writes the rows that begin as running, except those that are still
-// ours, which were set back by hand.
+// TestAcceptWritesBegunRowsAsRunning: an Accept writes the rows that begin as running. The
+// exception are rows that were set back by hand and are still ours.
 func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "b", "a", "a", "b")

@@ -114,9 +114,9 @@ func TestRowsSurviveRestoredTable(t *testing.T) {
 	}
 }
 
-// TestTemporaryRefusalLosesNoOutput: if a result is refused for a while, by a trigger or because a proxy or a
-// changed column says that it is too long, no output is lost. If it is refused for good, the
-// row gets as much of the output as the server accepts, or else the reason.
+// TestTemporaryRefusalLosesNoOutput: no output is lost if a result is refused for a while: by a
+// trigger, or as too long by a proxy or a changed column. If it is refused for good, the row gets
+// as much of the output as the server accepts, or else the reason.
 func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 	for name, signal := range map[string]string{"trigger": "SIGNAL SQLSTATE '45000' SET", "too long": "SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406,"} {
 		t.Run(name, func(t *testing.T) {
@@ -254,8 +254,8 @@ func TestDaemonWaitsForWritableServer(t *testing.T) {
 	}
 }
 
-// TestDaemonWaitsForLockedTable: a daemon that starts while another session has locked its table, as for a
-// backup, waits, also if the server ends the wait for a lock first.
+// TestDaemonWaitsForLockedTable: a daemon that starts while another session has locked its table,
+// as for a backup, waits for the table. It waits on if the server ends the wait for the lock first.
 func TestDaemonWaitsForLockedTable(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
@@ -280,8 +280,8 @@ func TestDaemonWaitsForLockedTable(t *testing.T) {
 	table.openWith(t, table.options("d"))
 }
 
-// TestChainedCommitHoldsBackNothing: a server whose COMMIT begins a further transaction, by its default, does not hold
-// back what is written outside of transactions, such as the renewal of a lease.
+// TestChainedCommitHoldsBackNothing: even if a server's COMMIT begins a further transaction by
+// default, writes outside of transactions, such as the renewal of a lease, are not held back.
 func TestChainedCommitHoldsBackNothing(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)

@@ -256,7 +256,7 @@ func TestSurplusBytes(t *testing.T) {
 }
 
 // TestLoadInAnyOrder: jobs are in order after a start, although the store gives the ended jobs,
-// which are older, after the waiting ones.
+// which are older, after the waiting jobs.
 func TestLoadInAnyOrder(t *testing.T) {
 	const n = 1000
 	m := newMachine(DefaultLimits(), 1)

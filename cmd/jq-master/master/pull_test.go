@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// TestPullMisses: when the store goes away, a request for jobs returns those that have arrived, and
-// does not wait for a job that is on its way.
+// TestPullMisses: when the store goes away, a request for jobs returns the jobs that have arrived,
+// and does not wait for a job that is on its way.
 func TestPullMisses(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine

@@ -457,7 +457,7 @@ func (b *naiveBroker) allows(j *naiveJob) bool {
 	return true
 }
 
-// match hands out the best job that may run, and reports whether there was one.
+// match hands out the best job that may run, and reports whether there was such a job.
 func (b *naiveBroker) match() bool {
 	var best *naiveJob
 	var to job.ID

@@ -162,7 +162,7 @@ func TestPointerValue(t *testing.T) {
 	}
 }
 
-// TestPlainValues: for values that JSON has, a matcher agrees with a naive one that works on
+// TestPlainValues: for values that JSON has, a matcher agrees with a naive matcher that works on
 // decoded values.
 func TestPlainValues(t *testing.T) {
 	seed := rand.Uint64()

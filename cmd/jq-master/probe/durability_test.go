@@ -112,7 +112,7 @@ func (l *load) work(name string, idle chan struct{}) {
 	}
 }
 
-// check ends the load, and checks that every acknowledged job ends and that those with max_retry 0
+// check ends the load, and checks that every acknowledged job ends, and that jobs with max_retry 0
 // have run at most once.
 func (l *load) check(t *testing.T, idle chan struct{}, workers *sync.WaitGroup) {
 	t.Helper()

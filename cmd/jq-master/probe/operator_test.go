@@ -304,8 +304,8 @@ func TestRunsHaveKeysOfBroker(t *testing.T) {
 	})
 }
 
-// TestPriorityOfWaitingJobsIsChanged: an operator lets one job, or all matching ones, run before
-// others, and can count them first.
+// TestPriorityOfWaitingJobsIsChanged: an operator lets one job, or all matching jobs, run before
+// others, and can count the matching jobs first.
 func TestPriorityOfWaitingJobsIsChanged(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		name := uniqueName()

@@ -121,7 +121,7 @@ func TestAnswersAreUnderstood(t *testing.T) {
 }
 
 // TestSilentWorkerHasTakenJob: a worker that reads a request and does not answer has taken the job;
-// one that cannot be reached has not.
+// a worker that cannot be reached has not.
 func TestSilentWorkerHasTakenJob(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

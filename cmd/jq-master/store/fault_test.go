@@ -113,7 +113,8 @@ func (l *jobLoad) run(rng *rand.Rand) {
 	}
 }
 
-// step moves a job to one of the states that can come next, and returns it; nil if that failed.
+// step moves a job to one of its possible next states and returns the job, or nil if the move
+// failed.
 func (l *jobLoad) step(rng *rand.Rand, j *job.Job) *job.Job {
 	var next *job.Job
 	var dropAt int64
@@ -192,8 +193,8 @@ func eventually(t *testing.T, name string, ok func() bool) {
 	}
 }
 
-// settle ends the load and checks that jobs are stored as they were acknowledged, and that refused
-// ones are not stored.
+// settle ends the load. It checks that acknowledged jobs are stored as acknowledged, and that
+// refused jobs are not stored.
 func (l *jobLoad) settle() {
 	l.t.Helper()
 	close(l.stop)
@@ -220,7 +221,7 @@ func (l *jobLoad) awaitOutage(before int64) {
 	eventually(l.t, "the store is away", func() bool { return l.outages.Load() > before })
 }
 
-// With appendfsync everysec a killed server may lose what it has acknowledged, because it puts off
+// With appendfsync everysec a killed server may lose acknowledged writes, because it puts off
 // writing while it flushes. So these tests use appendfsync always.
 
 type fault struct {

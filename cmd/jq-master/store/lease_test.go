@@ -388,8 +388,8 @@ func TestAcquireWaits(t *testing.T) {
 	}
 }
 
-// TestLoadingRedisIsNotEmpty: a Redis that is still loading its append-only file is not mistaken for
-// one that has none.
+// TestLoadingRedisIsNotEmpty: a Redis that is still loading its append-only file is not mistaken
+// for an empty Redis.
 func TestLoadingRedisIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--appendfsync", "always", "--key-load-delay", "500")

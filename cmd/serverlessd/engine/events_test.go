@@ -15,8 +15,8 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
-// TestEventsOfSweeps: jobs that a sweep ends, and their follow-on jobs, are logged like those that
-// a run ends.
+// TestEventsOfSweeps: jobs that a sweep ends, and their follow-on jobs, are logged like jobs that a
+// run ends.
 func TestEventsOfSweeps(t *testing.T) {
 	s, dir := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), t.TempDir()
 	ids := job.NewIDSource("0d0d0d", time.Now)

@@ -159,7 +159,7 @@ func TestDrainedJournalFreesItsDisk(t *testing.T) {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
 	})
 	e.Stop()
-	// The job that runs needs less than what the journal frees: b-x has no handler.
+	// The job that runs needs less space than the journal frees: b-x has no handler.
 	line := [][]byte{[]byte(strings.Repeat("x", 450_000))}
 	_, err := e.Add(t.Context(), []journal.Batch{{Jobtype: "a-x", Lines: line}, {Jobtype: "b-x", Lines: line}})
 	if err != nil {

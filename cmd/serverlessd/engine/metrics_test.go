@@ -90,7 +90,7 @@ func TestPauseAfterCount(t *testing.T) {
 }
 
 // TestSnapshotsComeFromMemory: snapshots come from memory, and only one of a hundred makes the
-// stores count the jobs. They show what the daemon did.
+// stores count the jobs. The counters show the daemon's work.
 func TestSnapshotsComeFromMemory(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.counting = newGate()

@@ -135,8 +135,8 @@ func (s *smallPacketStore) End(ctx context.Context, sysid string, ends []store.R
 	return s.Store.End(ctx, sysid, ends)
 }
 
-// TestSmallPackets: if a store's packets are too small for the daemon's own records, the daemon says
-// that the store is unhealthy, and continues once the packets are larger.
+// TestSmallPackets: if a store's packets are too small for the daemon's own records, the daemon
+// reports the store as unhealthy, and continues once the packets are larger.
 func TestSmallPackets(t *testing.T) {
 	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s := &smallPacketStore{Store: g.Store}

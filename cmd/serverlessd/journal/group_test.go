@@ -58,8 +58,8 @@ func (w *blockedAppends) errors() (errs []error) {
 	return errs
 }
 
-// TestNoRoomForOne: if the disk has no room for one of several appends that wait, the others are
-// accepted.
+// TestNoRoomForOne: if the disk has no room for one of several waiting appends, the other appends
+// are accepted.
 func TestNoRoomForOne(t *testing.T) {
 	for _, reserve := range []bool{false, true} {
 		t.Run(fmt.Sprint("reserve ", reserve), func(t *testing.T) {

@@ -26,8 +26,8 @@ func laneOf(t *testing.T, j *Journal, lane string, n int) *Reservation {
 	return r
 }
 
-// TestDamagedNotes: the error of notes that cannot be read names their file and says what to do, and
-// that helps.
+// TestDamagedNotes: the error of notes that cannot be read names their file and a remedy, and the
+// remedy works.
 func TestDamagedNotes(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "routes.json")

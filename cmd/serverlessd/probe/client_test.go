@@ -186,8 +186,8 @@ func (c *client) awaitCode(t *testing.T, client, id, code string) {
 	})
 }
 
-// isSlow reports whether a job was abandoned after its first run because the machine was so busy that
-// the run took longer than the shared daemon's --retry-for.
+// isSlow reports whether a job was abandoned after its first run. This happens on a busy machine if
+// the run takes longer than the shared daemon's --retry-for.
 func (r reply) isSlow() bool {
 	created, err1 := time.Parse(time.RFC3339, r.text("create_dt"))
 	done, err2 := time.Parse(time.RFC3339, r.text("done_dt"))

@@ -57,7 +57,7 @@ func readLedger(d *daemon, client string) (map[string]float64, error) {
 }
 
 // crashLoop adds lines to daemons of one store, which are killed and started again. It checks that
-// each acknowledged line has run, that none was ingested twice, and that the counts balance.
+// each acknowledged line has run, that no line was ingested twice, and that the counts balance.
 func crashLoop(t *testing.T, dirs []string, flags ...string) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

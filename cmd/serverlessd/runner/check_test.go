@@ -88,8 +88,8 @@ func TestNoInterpreter(t *testing.T) {
 }
 
 // TestCheckFailsWithoutFault: if the compiler cannot start, is killed or does not end in time, the
-// check fails with that error, and does not call the source wrong. If the compiler crashes, the
-// source is refused as wrong.
+// check fails with this error, and does not blame the source. If the compiler crashes, the source
+// is refused as wrong.
 func TestCheckFailsWithoutFault(t *testing.T) {
 	for name, c := range map[string]struct{ script, text string }{
 		"slow":     {"sleep 1000", "it took longer than 50ms"},

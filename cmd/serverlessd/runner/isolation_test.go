@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// TestClientIsolation: even with the same handler, version and eid, a client leaves nothing behind for
-// another one: no global, environment variable, file, or line that makes a job.
+// TestClientIsolation: even with the same handler, version and eid, a client leaves nothing behind
+// for another client: no global, environment variable, file, or line that makes a job.
 func TestClientIsolation(t *testing.T) {
 	bodies := map[string][2]string{
 		job.Node: {

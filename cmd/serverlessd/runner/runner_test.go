@@ -178,7 +178,7 @@ func eventually(t testing.TB, label string, ok func() bool) {
 func hexOf(s string) string { return fmt.Sprintf("%x", s) }
 
 // normalized returns a text as UTF-8, in which one character replaces any number of bad bytes in a
-// row: languages differ in how many they use.
+// row: languages replace them by different numbers of characters.
 func normalized(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func collapsed(s string) string {

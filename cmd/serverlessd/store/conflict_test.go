@@ -9,7 +9,7 @@ import (
 
 var errConflict = errors.New("another transaction is in the way")
 
-// conflictDialect is a dialect in which every transaction conflicts with another one.
+// conflictDialect is a dialect in which every transaction meets a conflict.
 type conflictDialect struct{ dialect }
 
 func (conflictDialect) kind(error) kind { return kindConflict }

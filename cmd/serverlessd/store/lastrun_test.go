@@ -11,8 +11,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestLastRunIsKept: after a run that did not succeed, all daemons can read how the job's last run
-// ended, until the job is retried from the beginning or forgotten.
+// TestLastRunIsKept: after a run without success, all daemons can read the outcome of the job's
+// last run, until the job is retried from the beginning or forgotten.
 func TestLastRunIsKept(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
 		s, otherStore := open(), open()

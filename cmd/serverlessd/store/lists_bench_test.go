@@ -9,7 +9,7 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// makeRows makes jobs with one statement, because a million would otherwise take minutes. lock, dt
+// makeRows makes jobs with one statement, because a million statements would take minutes. lock, dt
 // and code are SQL expressions, in which i counts the jobs from 0.
 func makeRows(b *testing.B, s Store, n, types int, lock, dt, code string) {
 	b.Helper()

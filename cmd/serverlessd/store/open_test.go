@@ -129,8 +129,8 @@ func TestInterruptedConnections(t *testing.T) {
 	checkEqual(t, "waiting", counts(t, s, "a-x").Waiting, 1)
 }
 
-// TestFilesBesideReplaced: a WAL that was replaced counts as removed: the connections that are open
-// have the old one. So does the file in which processes share their locks.
+// TestFilesBesideReplaced: a WAL that was replaced counts as removed: the open connections still
+// have the old WAL. So does the file in which processes share their locks.
 func TestFilesBesideReplaced(t *testing.T) {
 	for _, end := range []string{"-wal", "-shm"} {
 		for _, link := range []bool{false, true} {

@@ -64,7 +64,7 @@ func TestPacketLimitRaised(t *testing.T) {
 	if _, err := db.Exec("SET GLOBAL max_allowed_packet = 16 << 20"); err != nil {
 		t.Fatal(err)
 	}
-	// Several calls at a time, so that new connections are opened beside the old one.
+	// Make several calls at a time, so that new connections are opened beside the old one.
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {

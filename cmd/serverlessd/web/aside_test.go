@@ -44,8 +44,8 @@ func (fullDiskQueue) PutBack(_ context.Context, file string) (int, error) {
 }
 
 // TestJobsSetAsideArePutBack: jobs that were set aside are listed and put back over HTTP, but not
-// by a page of another site, and all files only with all=true; if another request puts a file back
-// meanwhile, this is not an error. A full disk does not count as a store that is away.
+// by a page of another site, and all files only with all=true. If another request puts a file back
+// at the same time, there is no error. A full disk does not count as a store that is away.
 func TestJobsSetAsideArePutBack(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {
@@ -96,8 +96,8 @@ func (q fullDiskQueue) Payload(ctx context.Context, id job.ID, _ int) (*store.Re
 	return nil, nil, err
 }
 
-// TestSetAsideJob: a client that asks for such a job is told where it is and why; for other
-// clients the job is unknown.
+// TestSetAsideJob: a client that asks for its job that was set aside is told the job's place and
+// the reason; for other clients the job is unknown.
 func TestSetAsideJob(t *testing.T) {
 	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
 	if err != nil {

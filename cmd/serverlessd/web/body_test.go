@@ -100,7 +100,8 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// TestCutBody: a body that is cut short is refused, with the length that was announced, if one was.
+// TestCutBody: a body that is cut short is refused. The refusal names the announced length, if
+// there was one.
 func TestCutBody(t *testing.T) {
 	for length, want := range map[int64]string{9: "its announced length, 9 bytes", -1: "its last chunk"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", iotest.ErrReader(io.ErrUnexpectedEOF))

@@ -476,8 +476,8 @@ func TestPollWaitsForRunningFetch(t *testing.T) {
 	expect("both are wanted still", Effects{Fetch: []FetchRequest{{"a", 1, 0}, {"b", 1, 0}}})
 }
 
-// TestStopReleasesRows: a row that was accepted again while its earlier run has its place is given
-// back at once when the machine stops, however long that run takes.
+// TestStopReleasesRows: a row is accepted again while its earlier run has its place. When the
+// machine stops, the row is given back at once, however long the earlier run takes.
 func TestStopReleasesRows(t *testing.T) {
 	m := New()
 	m.Add("a", 3)
@@ -498,8 +498,8 @@ func TestStopReleasesRows(t *testing.T) {
 	}
 }
 
-// TestHeldSlotDelaysRow: a row that does not belong to this daemon takes up a place until it is done, and if
-// it is accepted meanwhile, it runs afterwards.
+// TestHeldSlotDelaysRow: a row of another daemon takes up a place until it is done. If the row is
+// accepted here before that, it runs after that.
 func TestHeldSlotDelaysRow(t *testing.T) {
 	m := New()
 	if m.HoldSlot(Row{ID: 1, Target: "a"}) {

@@ -29,7 +29,8 @@ type naiveTarget struct {
 	fetching     int
 }
 
-// endsDuringFetch counts the rows one by one; a remainder of at least a tenth of a row counts as one more.
+// endsDuringFetch counts the rows one by one; a remainder of at least a tenth of a row counts as a
+// further row.
 func (t *naiveTarget) endsDuringFetch() (rows int) {
 	for t.endsPerFetch*float64(t.limit) > float64(rows)+0.1 {
 		rows++

@@ -117,8 +117,8 @@ func TestKeptErrorsAreFinding(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestActionOnMatchingJobsCountsFirst: an action on all matching jobs, or on chosen ones, first
-// shows how many they are, and then changes them.
+// TestActionOnMatchingJobsCountsFirst: an action on all matching or on chosen jobs first shows the
+// number of the jobs, and then changes the jobs.
 func TestActionOnMatchingJobsCountsFirst(t *testing.T) {
 	w := start(t)
 	for i := range 30 {
