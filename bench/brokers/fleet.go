@@ -55,8 +55,8 @@ func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err 
 	return s, waitForHeartbeats(ctx)
 }
 
-// waitForHeartbeats waits two seconds, so that brokers that were just started know each other. That
-// takes them two heartbeats after the first one joins, 600 ms after its start.
+// waitForHeartbeats waits two seconds, so that brokers that were just started know each other.
+// Brokers know each other two heartbeats after the first broker has joined, 600 ms after its start.
 func waitForHeartbeats(ctx context.Context) error {
 	select {
 	case <-time.After(2 * time.Second):

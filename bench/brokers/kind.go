@@ -25,7 +25,7 @@ type Server struct {
 	Shutdown   func() error  // ends it; nil for one that was found running
 }
 
-// Stop ends a server that was started; one that was found running continues.
+// Stop ends a server that was started; a server that was found running continues.
 func (s *Server) Stop() error {
 	if s.Shutdown == nil {
 		return nil

@@ -7,10 +7,9 @@ import (
 	"gloom/bench/load"
 )
 
-// Redis uses lists: submitters push onto one list per type. A worker blocks on it for
-// one job at a time and pushes the echo onto a list of the submitter. The submitter
-// takes all echoes there with one BLMPOP, on a second connection, because that command
-// blocks.
+// Redis uses lists: submitters push onto one list per type. A worker blocks on it for one job at a
+// time and pushes the echo onto a list of the submitter. The submitter takes all echoes from its
+// list with one BLMPOP, on a second connection, because BLMPOP blocks.
 var Redis = load.Protocol{
 	Traits:    load.Traits{Acks: load.CountedAcks, Queues: true},
 	Submitter: newRedisSubmitter, Worker: newRedisWorker,

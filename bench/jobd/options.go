@@ -1,6 +1,6 @@
 // Package jobd measures the MySQL bridge: how many rows per second go from waiting to done, through
-// the broker and back. Every row is checked at the end. It starts a MariaDB of its own, at that
-// server's default durability, unless it is given one.
+// the broker and back. Every row is checked at the end. It starts a MariaDB of its own, at
+// MariaDB's default durability, unless it is given a server.
 package jobd
 
 import (
@@ -20,9 +20,8 @@ const (
 	ModeBridge = "bridge"
 	// ModeLaunch uses the bridge and starts a process for each row.
 	ModeLaunch = "launch"
-	// ModeOriginal uses neither bridge nor broker. It does what the documentation
-	// of the original jobd describes: one connection, and one UPDATE for each
-	// state of each row.
+	// ModeOriginal uses neither bridge nor broker. It works as the original jobd's documentation
+	// describes: one connection, and one UPDATE for each state of each row.
 	ModeOriginal = "original"
 )
 

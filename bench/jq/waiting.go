@@ -17,9 +17,8 @@ import (
 // handedOutJobs is the number of waiting jobs that a round hands out.
 const handedOutJobs = 100_000
 
-// memoryPause is the pause before the memory is measured. It is long enough for a master with
-// a million jobs to return the memory that it no longer needs; with fewer jobs there is
-// less to return.
+// memoryPause is the pause before the memory is measured. In this pause even a master with a
+// million jobs can return the memory that it no longer needs.
 const memoryPause = 11 * time.Second
 
 // measureWaiting fills a queue and measures the memory of a job in it. Then it hands jobs out

@@ -228,7 +228,7 @@ func (sh *shard) settled() bool {
 	return true
 }
 
-// Snapshot holds what a generator has counted up to one moment.
+// Snapshot holds a generator's counts up to one moment.
 type Snapshot struct {
 	At     int64 // nanoseconds of the generator's clock
 	Totals Totals

@@ -175,8 +175,8 @@ func (s *Submitter) closeJob(n Number) (sendTime int64, ok bool) {
 	return sendTime, true
 }
 
-// Refused reports an error of the server about a job or, if id is nil, about something unknown. If the
-// configuration says that jobs may fail, the error that ends an accepted job is no fault.
+// Refused reports an error of the server about a job or, if id is nil, about something unknown. If
+// jobs may fail by the configuration, the error that ends an accepted job is no fault.
 func (s *Submitter) Refused(id []byte, code, reason string) {
 	n, ok := ParseNumber(id)
 	if !ok {

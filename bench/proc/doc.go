@@ -1,4 +1,4 @@
-// Package proc reads what a process uses (its processor time to the nanosecond, memory,
-// descriptors), and sets what a run needs (the processors that it may use and the limit on open
-// files). Linux only.
+// Package proc reads the resources that a process uses (processor time to the nanosecond, memory,
+// descriptors). It also sets the processors that a run may use and the limit on open files. Linux
+// only.
 package proc

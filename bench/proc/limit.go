@@ -31,8 +31,8 @@ var allowedCPUs = func() (set unix.CPUSet) {
 	return set
 }()
 
-// Pin binds every thread of process pid, and every thread that these start, to one processor: the
-// first that this process may use.
+// Pin binds every thread of process pid, and every later thread, to one processor: the first that
+// this process may use.
 func Pin(pid int) error {
 	for i := range maxProcessors {
 		if allowedCPUs.IsSet(i) {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Usage holds what a process uses at one moment.
+// Usage holds the resources that a process uses at one moment.
 type Usage struct {
 	RSS         int64 `json:"rss_bytes"` // resident memory
 	Descriptors int   `json:"descriptors"`

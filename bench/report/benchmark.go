@@ -21,9 +21,9 @@ func benchstatUnit(m *result.Metric) string {
 	return name + benchstatSuffixes[m.Unit] + denominator
 }
 
-// writeBenchmark writes the rounds of a file in Go's benchmark format, a line for each. From
-// these lines benchstat shows what changed from one file to another or, with -col /server, how the
-// servers of one file differ.
+// writeBenchmark writes the rounds of a file in Go's benchmark format, a line for each. From these
+// lines benchstat shows the changes from one file to another or, with -col /server, the differences
+// between the servers of one file.
 func writeBenchmark(w io.Writer, f *result.File) {
 	out := benchfmt.NewWriter(w)
 	for _, m := range result.Metrics() {

@@ -75,7 +75,7 @@ type chart struct {
 
 func init() { plot.DefaultFont.Variant = "Sans" }
 
-// newChart makes a chart whose title says what is shown, and at which load.
+// newChart makes a chart whose title names the figure and the load.
 func newChart(title, load string) *chart {
 	p := plot.New()
 	p.Title.Text = title + "\n" + text.WrapSoft(load, 100)

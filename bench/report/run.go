@@ -12,8 +12,8 @@ import (
 	"gloom/bench/result"
 )
 
-// Write writes the report of a file: a table that compares servers where several ran the same load,
-// a table of all figures of each run, and the faults, if any.
+// Write writes the report of a file: a table of all figures of each run, and the faults, if any. If
+// several servers ran the same load, a table compares them.
 func Write(w io.Writer, f *result.File, s Style) {
 	if s == Benchmark {
 		writeBenchmark(w, f)

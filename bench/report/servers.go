@@ -15,8 +15,8 @@ import (
 
 const ourServer = "gloomd"
 
-// comparedMetrics returns the metrics in which servers differ, which depend on the kind of load, and those
-// of them that decide a race.
+// comparedMetrics returns the metrics in which servers are compared, and the metrics among them
+// that decide a race. Both depend on the kind of load.
 func comparedMetrics(runs []*result.Run) (all, deciding []*result.Metric) {
 	switch {
 	case anyRunHas(runs, result.Fill):

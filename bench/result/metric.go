@@ -29,7 +29,7 @@ func (m *Metric) Value(r *Round) (float64, bool) {
 	return x, !math.IsNaN(x) && !math.IsInf(x, 0)
 }
 
-// Values returns the figure of each round that has one.
+// Values returns the figures of all rounds that have a figure.
 func (m *Metric) Values(r *Run) []float64 {
 	var v []float64
 	for _, round := range r.Rounds {
@@ -53,7 +53,7 @@ func latency(value func(l *Latency) int64) func(r *Round) float64 {
 	}
 }
 
-// ifKnown returns x, or NaN if what it was computed from is 0, which stands for unknown.
+// ifKnown returns x, or NaN if the value from which x was computed is 0, which stands for unknown.
 func ifKnown(from int64, x float64) float64 {
 	if from <= 0 {
 		return math.NaN()

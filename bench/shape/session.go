@@ -90,7 +90,7 @@ func (s *session) close() error {
 	return err
 }
 
-// connect connects busy workers, then idle ones, then submitters.
+// connect connects busy workers, then idle workers, then submitters.
 func (s *session) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.StepTimeout)
 	defer cancel()
@@ -129,7 +129,7 @@ func (s *session) usage() (proc.Usage, error) {
 	return proc.UsageOf(s.server.PID)
 }
 
-// checkpoint holds what the generator has counted, and the processor time of all processes, up to one
+// checkpoint holds the generator's counts and the processor time of all processes, up to one
 // moment.
 type checkpoint struct {
 	load.Snapshot

@@ -51,7 +51,7 @@ func WriteCerts(dir string) error {
 	return nil
 }
 
-// issue writes a certificate that is signed by another one, and its key.
+// issue writes a certificate that is signed by another certificate, and its key.
 func issue(path string, c, issuer *x509.Certificate, key, byKey *ecdsa.PrivateKey) error {
 	der, err := x509.CreateCertificate(rand.Reader, c, issuer, key.Public(), byKey)
 	if err != nil {

@@ -29,8 +29,8 @@ func Build(dir, name string, race bool) (path string, err error) {
 		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
-		// Another process copies it: a child that this process starts meanwhile would inherit the
-		// open file, and a file that is open for writing cannot be run.
+		// Another process copies the file: a child that this process starts at the same time would
+		// inherit the open file, and a file that is open for writing cannot be run.
 		if out, err := exec.Command("cp", program, path).CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

@@ -16,8 +16,8 @@ type Log struct {
 	lineWaits []lineWait
 }
 
-// lineWait describes a line for which a caller waits: the first one that contains text and begins at
-// from or later.
+// lineWait describes a line for which a caller waits: the first line that contains text and begins
+// at from or later.
 type lineWait struct {
 	text string
 	from int

@@ -1,6 +1,6 @@
 // Package throwaway runs the processes that tests and benchmarks need: servers with a directory of
-// their own, which can be started again, and single runs of this repository's daemons. These
-// processes end with the process that started them. The package does not know their protocols.
+// their own, which can be started again, and single runs of this repository's daemons. Servers and
+// daemons end with the process that started them. The package does not know their protocols.
 package throwaway
 
 import (

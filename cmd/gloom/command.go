@@ -20,8 +20,8 @@ import (
 // killDelay is the time between the signal to stop a command and the signal that kills it.
 const killDelay = 5 * time.Second
 
-// maxStderr limits the bytes that are kept from the end of stderr. maxReportedStderr limits how
-// many of them go into a reason.
+// maxStderr limits the bytes that are kept from the end of stderr. maxReportedStderr limits the
+// kept bytes that go into a reason.
 const (
 	maxStderr         = 64 << 10
 	maxReportedStderr = 1000
@@ -239,8 +239,8 @@ func (b *limitedBuffer) overflowed() bool {
 	}
 }
 
-// tailBuffer keeps at least the last limit bytes of what is written to it, and passes everything on to tee,
-// which may be nil.
+// tailBuffer keeps at least the last limit bytes that are written to it, and passes all bytes on to
+// tee, which may be nil.
 type tailBuffer struct {
 	limit     int
 	buf       []byte

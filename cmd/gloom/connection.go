@@ -72,8 +72,8 @@ var connectionOptions = []string{
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name",
 }
 
-// ownVariables maps those of gloomd's environment variables whose options gloom has, too, to the
-// variables that gloom reads instead.
+// ownVariables has gloomd's environment variables whose options gloom has, too. It maps each to the
+// variable that gloom reads instead.
 var ownVariables = map[string]string{
 	"GLOOM_TOKEN_FILE": "GLOOM_CLIENT_TOKEN_FILE",
 	"GLOOM_TLS_CERT":   "GLOOM_CLIENT_CERT",

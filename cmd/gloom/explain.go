@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// maxShownRuns limits the runs of a job that are shown. These are the last ones.
+// maxShownRuns limits the runs of a job that are shown. The last runs are shown.
 const maxShownRuns = 20
 
 func newExplain(t *tool) *cobra.Command {
@@ -173,8 +173,8 @@ func (t *tool) findDead(ctx context.Context, id string, notFound error) (d deadI
 		}
 		return d, f
 	}
-	// If several dead letters have the id, show the oldest one of the type listed first: that is the
-	// one that a retry would take.
+	// If several dead letters have the id, show the oldest of the type listed first: a retry would
+	// take this letter.
 	err = o.call(ctx, http.MethodGet, deadPath(letters.Items[0].Type, id), nil, &d)
 	return d, err
 }

@@ -79,8 +79,8 @@ type limitCommand struct {
 
 func (l *limitCommand) hasLimits() bool { return l.concurrency.isSet || l.rate.isSet || l.burst.isSet }
 
-// apply sets the limits for which flags were given. Without a rate there is no burst, unless a flag sets
-// one.
+// apply sets the limits for which flags were given. Without a rate there is no burst, unless a flag
+// sets a burst.
 func (l *limitCommand) apply(r *api.RuleLimits) {
 	if l.concurrency.isSet {
 		r.Concurrency = l.concurrency.toInt()

@@ -130,7 +130,7 @@ func (v *outcomePrinter) startTicker() (c <-chan time.Time, stop func()) {
 	return t.C, t.Stop
 }
 
-// printOutcome prints an answer or a failure, the n-th one.
+// printOutcome prints the n-th outcome, an answer or a failure.
 func (v *outcomePrinter) printOutcome(o lineResult, n int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -109,8 +109,8 @@ func isTemporary(err error) bool {
 	return !errors.As(err, &f) || f.Code != cli.ExitUsage
 }
 
-// addresses returns the addresses that were given or, if none were, the one that a client would
-// use.
+// addresses returns the addresses that were given or, if none were given, the address that a client
+// would use.
 func (p *pingCommand) addresses(addrs []string, port wire.Port, standard string) []string {
 	if len(addrs) > 0 {
 		return addrs

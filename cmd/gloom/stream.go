@@ -169,8 +169,8 @@ func countVerb(n int, noun string) string {
 	return cli.Plural(n, noun) + " are"
 }
 
-// lostConnection reports whether a job failed because the connection was lost, and not because the
-// outcome that was kept for it could not be read.
+// lostConnection reports whether a job failed because the connection was lost, and not because its
+// kept outcome could not be read.
 func lostConnection(err error) bool {
 	var lost *gloom.LostError
 	var refused *gloom.RefusedError

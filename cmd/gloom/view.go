@@ -78,10 +78,10 @@ func computeView(a, b *sample) *view {
 	return v
 }
 
-// estimateP99 estimates the 99th percentile, in seconds, of the durations that were counted between two
-// readings of a histogram: bucket i counts durations from 2^(i-1) up to 2^i µs. Within a bucket
-// they are assumed to be spread evenly, up to the age of the oldest job that was seen waiting, if
-// that age falls into the bucket.
+// estimateP99 estimates the 99th percentile, in seconds, of the durations that were counted between
+// two readings of a histogram: bucket i counts durations from 2^(i-1) up to 2^i µs. Within a bucket
+// the durations are assumed to be spread evenly. If the age of the oldest job that was seen waiting
+// falls into the bucket, they are spread up to this age.
 func estimateP99(before, now []uint64, oldest float64) (total uint64, seconds *float64) {
 	diff := make([]uint64, len(now))
 	for i, n := range now {

@@ -14,7 +14,8 @@ import (
 )
 
 // drain stops gracefully; a second signal stops at once. A drain that was requested over HTTP does
-// not count as a signal: a service manager that stops the daemon after it must not cut jobs short.
+// not count as a signal: a service manager that stops the daemon after such a drain must not cut
+// jobs short.
 func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
 	daemon.NotifyStopping()
 	srv.Drain() // before the log says so

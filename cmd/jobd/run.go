@@ -29,8 +29,8 @@ const stopGrace = 20 * time.Second
 // maxProbers bounds the connections at http_addr.
 const maxProbers = 32
 
-// run runs the daemon until it is stopped or fails. It opens the ports first, so that a second
-// daemon that was started by mistake fails before it touches a row.
+// run runs the daemon until it is stopped or fails. It opens the ports first. So a second daemon
+// that was started by mistake fails before it touches a row.
 func run(cfg *config.Worker, open openFunc, console io.Writer) error {
 	daemon.HoldHangup()
 	daemon.LimitMemory()

@@ -46,7 +46,7 @@ func (o *options) singleRunPrefix(prefix string) string {
 // exclusive reports whether only this process can reach the broker.
 func (o *options) exclusive() bool { return o.broker.SubmitAddr == "" && o.workerAddr == "" }
 
-// openBroker starts a broker in this process, or prepares the connection to a shared one.
+// openBroker starts a broker in this process, or prepares the connection to a shared broker.
 func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	config := o.broker
 	lost := make(chan struct{})

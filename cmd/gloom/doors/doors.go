@@ -1,6 +1,6 @@
 // Package doors gives operators one interface to the daemons that have the broker inside or beside
-// them: jq-master, serverlessd and jobd-master. For each of them, a handler here answers the
-// requests of the broker's /v1 (broker/admin/api) with what the daemon reports.
+// them: jq-master, serverlessd and jobd-master. For each daemon, a handler here answers the
+// requests of the broker's /v1 (broker/admin/api) with the daemon's data.
 package doors
 
 import (

@@ -290,7 +290,7 @@ func addressHint(cmd *cobra.Command) string {
 // Suggest returns the name that is most likely meant, or "" if none is near. A name is near if it
 // begins with the two or more letters that were typed, if it differs in one letter, or if it
 // differs in two letters that do not include the first. If several names are near, Suggest prefers
-// one whose first letter is right, and then the one nearest in length.
+// a name whose first letter is right, and then the name nearest in length.
 func Suggest(typed string, names []string) string {
 	// cobra decides what is similar, so that the rule is the same for commands and keys.
 	known := &cobra.Command{}

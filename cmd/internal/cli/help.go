@@ -56,8 +56,8 @@ func flagList(f *pflag.FlagSet) string {
 	return strings.TrimSpace(list)
 }
 
-// Topic is a part of a command's help that is too long for --help, which names it in one line.
-// "PROGRAM help NAME" prints it, and the command's manual page contains it.
+// Topic is a part of a command's help that is too long for --help. The output of --help names the
+// topic in one line. "PROGRAM help NAME" prints it, and the command's manual page contains it.
 type Topic struct {
 	Name  string
 	Short string // what it is about, a line without a full stop

@@ -38,8 +38,8 @@ func NewLossyWriter(to io.Writer, timeout time.Duration) *LossyWriter {
 	return &LossyWriter{out: to, timeout: timeout}
 }
 
-// Lost returns how many lines were lost since the last one that was written. The number may change
-// before the caller writes a line: only LossNotice gets the exact one.
+// Lost returns how many lines were lost since the last line that was written. The number may change
+// before the caller writes a line: only LossNotice gets the exact number.
 func (l *LossyWriter) Lost() int64 { return l.lostLines.Load() }
 
 // start starts the goroutine that writes, which never ends; l.mu is held.

@@ -42,8 +42,8 @@ func EnvVariable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
-// othersOptions are the options that one program has in the environment with the prefix GLOOM_, and that
-// another one would take for its own, misspelt.
+// othersOptions are options that one program reads from the environment with the prefix GLOOM_.
+// Another program would take such a variable for a misspelt one of its own.
 var othersOptions = []string{"token", "token-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-client-ca", "context", "config"}
 
 // WarnMisspelt warns of variables in the environment that are nearly the name of an option.

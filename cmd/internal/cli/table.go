@@ -47,7 +47,8 @@ func NewTable(columns ...Column) table.Writer {
 }
 
 // PrintTable writes a table that fits the width of the terminal. build returns the table with
-// columns no wider than maxWidth. If even that is too wide, lines are cut, so that none wraps.
+// columns no wider than maxWidth. If even this table is too wide, its lines are cut, so that no
+// line wraps.
 func PrintTable(to io.Writer, build func(maxWidth int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := build(widest).Render()

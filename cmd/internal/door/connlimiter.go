@@ -44,7 +44,7 @@ type limitedConn struct {
 }
 
 // A connection must have been without a request for minIdle before it may be closed to make room
-// for another one. If it were closed earlier, a client that is about to use it could lose a
+// for another connection. If it were closed earlier, a client that is about to use it could lose a
 // request.
 const minIdle = time.Second
 

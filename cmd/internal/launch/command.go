@@ -124,7 +124,7 @@ func startError(name, dir string, err error) error {
 
 // IsTemporary reports whether err is about a state of this host that passes: a full disk, too many
 // open files or processes, or a program file that is being written. An operation that fails because
-// of such a state may succeed later without a change.
+// of such a state may later succeed unchanged.
 func IsTemporary(err error) bool {
 	for _, state := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.ETXTBSY} {
 		if errors.Is(err, state) {

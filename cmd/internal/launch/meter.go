@@ -26,9 +26,9 @@ type Meter struct {
 // reading it is costly.
 func (p *Process) Meter() Meter { return Meter{process: p, startedAt: boot.Since()} }
 
-// Used returns how much the process, the children that it has waited for, and the members of its
-// group that began meanwhile have used, in steps of 10 ms. Processes that left the group are not
-// counted.
+// Used returns the processor time of the process, of the children that it has waited for, and of
+// the members of its group that began meanwhile, in steps of 10 ms. Processes that left the group
+// are not counted.
 func (m *Meter) Used() (used time.Duration) {
 	self, ok := readTimes(m.process.process.Pid)
 	if !ok {

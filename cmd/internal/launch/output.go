@@ -17,7 +17,7 @@ const chunkSize = 64 << 10
 
 var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// stream reads what a process writes to one of its outputs.
+// stream reads one of the outputs of a process.
 type stream struct {
 	writer io.Writer
 	pipe   *os.File // reading end

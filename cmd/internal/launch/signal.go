@@ -53,7 +53,7 @@ func SignalName(signal syscall.Signal) string {
 	return fmt.Sprintf("SIG%d", n)
 }
 
-// ParseSignal finds a signal by its name, with SIG in front: the ordinary ones, SIGRTMIN+n,
+// ParseSignal finds a signal by its name, with SIG in front: ordinary signals, SIGRTMIN+n,
 // SIGRTMAX-n and SIGn. It reports whether there is such a signal.
 func ParseSignal(name string) (syscall.Signal, bool) {
 	rest, ok := strings.CutPrefix(name, "SIG")

@@ -13,8 +13,8 @@ import (
 
 // A run is astray when the door has given up its job while a worker may still run it: the
 // connection to the broker was lost, or the door has cancelled the job. Until the worker answers or
-// is lost, the run holds the id at the broker. The only way to learn this from the broker is to
-// submit a job with the same id: AwaitRun submits a delayed one, and cancels it at once.
+// is lost, the run holds the id at the broker. The broker shows whether it has a run only when a
+// job with the same id is submitted: AwaitRun submits a delayed job, and cancels it at once.
 
 const (
 	minAskPause = 20 * time.Millisecond // the first pause between two submits; later pauses are longer
@@ -22,8 +22,8 @@ const (
 )
 
 // AwaitRun returns when the broker no longer has a run of the job, or when ctx ends; the job's body
-// does not matter. If the broker has one, AwaitRun calls onRun, once. After a restart of the broker,
-// and at another broker, the id is free although the run may go on.
+// does not matter. If the broker has a run, AwaitRun calls onRun, once. After a restart of the
+// broker, and at another broker, the id is free although the run may go on.
 func (j *JobSubmitter) AwaitRun(ctx context.Context, job gloom.Job, onRun func()) {
 	job.Delay, job.Retries = time.Hour, gloom.NoRetries // nobody gets it
 	reported := false

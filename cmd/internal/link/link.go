@@ -126,7 +126,7 @@ func heartbeatFor(lease time.Duration) time.Duration {
 	return max(wire.MinHeartbeatMS*time.Millisecond, cmp.Or(lease, defaultLease)/3).Truncate(time.Millisecond)
 }
 
-// Open starts the door's embedded broker, or prepares the connection to a shared one.
+// Open starts the door's embedded broker, or prepares the connection to a shared broker.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
 	l := &Link{submitAddr: c.SubmitAddr, workAddr: c.WorkerAddr, onNotice: c.OnNotice, log: log, ctx: c.Context, failures: make(map[string]error), loggedSides: make(map[string]bool)}
 	if l.onNotice == nil {

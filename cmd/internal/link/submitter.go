@@ -10,8 +10,8 @@ import (
 
 // JobSubmitter holds the connection over which a door submits its jobs. A connection keeps the
 // rights that its token had when it connected. If a job was refused for lack of rights, and a new
-// connection may submit such a job, the new connection replaces the old one. The old one stays
-// until the jobs that it submitted have ended.
+// connection may submit such a job, the new connection replaces the old connection. The old one
+// stays until the jobs that it submitted have ended.
 type JobSubmitter struct {
 	link   *Link
 	opts   []gloom.Option

@@ -67,7 +67,7 @@ type rows struct {
 // Next implements driver.Rows.
 func (r *rows) Next(row []driver.Value) error { return r.c.noteRefusal(r.Rows.Next(row)) }
 
-// Close implements driver.Rows. It reads what is left.
+// Close implements driver.Rows. It reads the rest.
 func (r *rows) Close() error { return r.c.noteRefusal(r.Rows.Close()) }
 
 func (c *conn) noteRefusal(err error) error {

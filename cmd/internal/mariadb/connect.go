@@ -72,10 +72,10 @@ func (c *Connector) MaxPacket() int64 { return c.maxPacket.Load() }
 // connection may not be larger.
 func (c *Connector) LowestMaxPacket() int64 { return c.lowestMaxPacket.Load() }
 
-// NeedsSingleStatements reports whether each statement of a transaction must be sent alone, because a
-// server of a Galera cluster was met. If such a server undoes a transaction for one of another node
-// between two statements that came together, it executes the second outside the transaction and
-// reports success.
+// NeedsSingleStatements reports whether each statement of a transaction must be sent alone, because
+// a server of a Galera cluster was met. Such a server may undo a transaction in favour of another
+// node's. If it does so between two statements that came together, it executes the second statement
+// outside the transaction and reports success.
 func (c *Connector) NeedsSingleStatements() bool { return c.isCluster.Load() }
 
 // Open returns a pool with a limit on its connections.

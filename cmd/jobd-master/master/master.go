@@ -209,8 +209,8 @@ func (m *Master) poke(targets []string) error {
 // isServed reports whether a worker serves a target. Callers hold mu.
 func (m *Master) isServed(target string) bool { return m.servedTargets[target] > 0 }
 
-// countServed adds a worker's targets to those that are served if n is 1, and removes them if it
-// is -1. Callers hold mu.
+// countServed adds a worker's targets to the served targets if n is 1, and removes them if n is -1.
+// Callers hold mu.
 func (m *Master) countServed(targets []string, n int) {
 	m.allTargetBytes += n * targetsSize(targets)
 	for _, t := range targets {

@@ -50,8 +50,8 @@ func (m *Master) Find(ctx context.Context, id int64) []json.RawMessage {
 	return found
 }
 
-// askServing asks a worker that serves a target, and another one if that fails. If no worker
-// serves the target, it asks workers that know the tables.
+// askServing asks a worker that serves a target, and another such worker if the first fails. If no
+// worker serves the target, it asks workers that know the tables.
 func (m *Master) askServing(ctx context.Context, target, typ string, data any) (answer json.RawMessage, err error) {
 	var candidates []workerRef
 	for _, w := range m.workerRefs() {

@@ -81,7 +81,7 @@ type Target struct {
 // load returns the number by which targets are sorted.
 func (t *Target) load() int { return t.Waiting + t.Manual + t.Queued + t.Running }
 
-// snapshotState holds the last snapshot, and counts from earlier ones.
+// snapshotState holds the last snapshot, and counts from earlier snapshots.
 type snapshotState struct {
 	hasChanged atomic.Bool // an operator has changed something since the last snapshot
 

@@ -264,8 +264,8 @@ func (b *Bridge) connect() (err error) {
 // ownerOf returns the name of a daemon as the owner of its processes, for package launch.
 func ownerOf(p store.Process) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
-// maxConcurrency is the maximum number of rows of a target that one daemon launches at once: a user
-// who writes a large number to mean "no limit" does not want that many slots.
+// maxConcurrency is the maximum number of rows of a target that one daemon launches at once. A user
+// may write a large number to mean "no limit", and does not want that many slots.
 const maxConcurrency = 10_000
 
 // boundConcurrency returns the concurrency that a target gets.

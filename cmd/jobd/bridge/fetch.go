@@ -72,9 +72,8 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 	}
 }
 
-// slowFetch is how long a fetch may take before rows count as ones that cannot be fetched. The
-// limit is far below the time limits of the statements; a locked table exhausts these one after the
-// other.
+// Rows count as not fetchable when a fetch has taken longer than slowFetch. The limit is far below
+// the time limits of the statements; a locked table exhausts these one after the other.
 const slowFetch = 5 * time.Second
 
 var errSlowFetch = fmt.Errorf("the database has not answered a fetch within %s; perhaps a lock on the table holds it up", slowFetch)

@@ -17,8 +17,8 @@ type metrics struct {
 	writeRows                                      prometheus.Histogram
 }
 
-// maxTargetLabels is the maximum number of targets that have a label of their own; all others share
-// one.
+// maxTargetLabels is the maximum number of targets that have a label of their own; all other
+// targets share one label.
 const maxTargetLabels = 200
 
 func newMetrics() *metrics {

@@ -27,8 +27,8 @@ type sighting struct {
 	leaseLeft time.Duration // what was left of the lease when the heartbeat was first seen
 }
 
-// check compares the current list of other incarnations with what was seen before. It returns those
-// that are dead, and how many of the others have an expired lease.
+// check compares the current list of other incarnations with what was seen before. It returns the
+// dead incarnations, and how many of the other incarnations have an expired lease.
 func (w *ownerWatch) check(owners []store.Owner, now time.Time, isGone func(store.Process) bool) (deadOwners []store.Owner, undecidedCount int) {
 	if now.Sub(w.lastCheck) > w.maxGap {
 		w.sightings = nil

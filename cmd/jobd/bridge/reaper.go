@@ -91,17 +91,17 @@ func (b *Bridge) reapLoop(ctx context.Context) {
 	}
 }
 
-// reapResult is what one check of the other incarnations has found.
+// reapResult is the result of one check of the other incarnations.
 type reapResult struct {
 	settledRows     int
 	undecidedOwners int // expired leases of daemons that may still come back
 }
 
-// errNotRenewed means that other incarnations cannot be judged: if our own lease cannot be renewed,
-// theirs may not be renewable either, because a server may allow reads but not writes.
+// errNotRenewed means that other incarnations cannot be judged. If our own lease cannot be renewed,
+// their leases may not be renewable either: a server may allow reads but not writes.
 var errNotRenewed = errors.New("this daemon's own lease cannot be renewed at the moment")
 
-// reap checks the other incarnations and settles the dead ones.
+// reap checks the other incarnations and settles the dead incarnations.
 func (b *Bridge) reap(ctx context.Context) (result reapResult, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
@@ -241,7 +241,7 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	for _, c := range remaining {
 		b.writer.enqueue(c)
 	}
-	// Results that cannot be read now come last, so that the others do not wait for them.
+	// Results that cannot be read now come last, so that other results do not wait for them.
 	slices.SortStableFunc(remaining, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) })
 	b.loops.Go(func() {
 		for _, c := range remaining {

@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// maxRequeues limits how often a row is requeued because it is unknown how its job ended. A row
-// whose job kills its workers must not run again forever.
+// maxRequeues limits how often a row is requeued because the end of its job is unknown. A row whose
+// job kills its workers must not run again forever.
 const maxRequeues = 3
 
 // submitRemote runs a row without a launcher: it writes that the row is running, unless the fetch

@@ -238,14 +238,14 @@ func (b *Bridge) runProcess(r *row) (final store.Result, rerunReason error) {
 		final.Stderr += "\nexit status is unknown: " + ended.Err.Error()
 	}
 	if revoked && ended.Signal != 0 {
-		// This result may replace the reason that the daemon which settled the row has written.
+		// This result may replace the reason written by the daemon that settled the row.
 		final.Stderr = strings.TrimPrefix(final.Stderr+"\n"+revokedReason(b.cfg.Name), "\n")
 	}
 	return final, nil
 }
 
-// revokedReason returns the line that is added to the stderr of a process if the daemon killed the
-// process because other daemons took this daemon for dead.
+// Other daemons may take this daemon for dead, and this daemon then kills its processes.
+// revokedReason returns the line that is added to the stderr of such a process.
 func revokedReason(name string) string {
 	return fmt.Sprintf("jobd '%s' killed this process because jobd lost its lease, for example while it was suspended or cut off from the database", name)
 }

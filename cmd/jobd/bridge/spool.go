@@ -26,8 +26,8 @@ const (
 	minCutOutput = 512
 )
 
-// spool keeps results on disk while the database is away, one file per row. They outlive the
-// daemon: its successor writes them if the rows still belong to the old incarnation.
+// spool keeps results on disk while the database is away, one file per row. The results outlive the
+// daemon: its successor writes them if their rows still belong to the old incarnation.
 type spool struct {
 	dir    string
 	prefix string // the beginning of the file names for one table

@@ -238,7 +238,7 @@ func (w *writer) writeLoop(ctx context.Context) {
 	}
 }
 
-// isLarge reports whether the change is written alone, and not beside another large one.
+// isLarge reports whether the change must not be written beside another large change.
 func (c *change) isLarge() bool { return c.size+c.diskSize >= minLarge }
 
 // recordCommit notes the end of a transaction.

@@ -23,8 +23,8 @@ type reader struct {
 	known          []string
 }
 
-// Faults holds all errors of a file, each with the file and, if known, its line. As an error it has
-// the text of the first one, which is worded as in the original programs.
+// Faults holds all errors of a file, each with the file and, if known, its line. As an error,
+// Faults has the text of its first error, which is worded as in the original programs.
 type Faults struct {
 	List     []string
 	warnings []string // about ignored keys
@@ -166,8 +166,8 @@ func (r *reader) readChoice(key string, values ...string) string {
 	return value
 }
 
-// warnUnknownKeys returns warnings about keys of the section that were not read. They are not errors,
-// because the original programs accept them and existing files may have some.
+// warnUnknownKeys returns warnings about keys of the section that were not read. Unknown keys are
+// not errors, because the original programs accept them and existing files may have some.
 func (r *reader) warnUnknownKeys(prefixes ...string) (warnings []string) {
 	for _, e := range r.unnamedSection.entries {
 		known := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })

@@ -41,11 +41,11 @@ type Engine interface {
 	SetConcurrency(name string, concurrency int) error
 	RemoveTarget(name string) error
 
-	// RunManual runs the manual jobs with these ids, each of them once, even if its id is given
-	// several times. It returns when all have ended, with the outcomes of those that ran and the
-	// error texts of the others, both by id. An error concerns the whole call: no job was started,
-	// or it is not known how they ended. When ctx ends, the call returns its error at once; started
-	// jobs continue.
+	// RunManual runs the manual jobs with these ids. It runs each job once, even if the job's id is
+	// given several times. It returns when all jobs have ended: outcomes for jobs that ran and error
+	// texts for the others, both by id. An error concerns the whole call: no job was started, or it is
+	// not known how they ended. When ctx ends, the call returns its error at once; started jobs
+	// continue.
 	RunManual(ctx context.Context, ids []int64) (map[int64]JobResult, map[int64]string, error)
 
 	// SendSignal sends each signal to the running job with that id. The result says for each id

@@ -32,7 +32,7 @@ type Target struct {
 	Fail        uint64 `json:"fail"`
 }
 
-// Waiting counts the rows of a table that wait to be fetched, and those that wait to be run by
+// Waiting counts the rows of a table that wait to be fetched, and the rows that wait to be run by
 // hand.
 type Waiting struct {
 	Waiting []Count `json:"waiting"`

@@ -21,8 +21,8 @@ type Options struct {
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
 	// SilentAfter is the time without a request after which a connection counts as silent. At
-	// MaxConnections, a silent connection is closed to make room for another one. The default is
-	// ten seconds.
+	// MaxConnections, a silent connection is closed to make room for another connection. The default
+	// is ten seconds.
 	SilentAfter   time.Duration
 	MaxMessage    int // bytes of one message from the peer, default 16 MiB
 	MaxUnfinished int // bytes of incomplete messages, of all accepted connections together; default 256 MiB

@@ -6,9 +6,9 @@ import (
 )
 
 // unfinishedBudget bounds the bytes that all connections of a server together hold for incomplete
-// messages. Beyond the limit, it closes the connection that holds the most or, if several hold the
-// same, the one of these whose message began first. The others do not read on until its memory is
-// free.
+// messages. Beyond the limit, it closes the connection that holds the most. If several connections
+// hold the same, it closes the connection among them whose message began first. The others do not
+// read on until its memory is free.
 type unfinishedBudget struct {
 	limit int // bytes
 

@@ -162,8 +162,9 @@ func targetsOf(requests []AcceptRequest) []string {
 
 // readPosition says how far an Accept has come in the waiting rows of a target. The entries of
 // accepted rows stay in the index until the server purges them. A read that begins at the lowest id
-// walks over them all, which costs more than everything else. So an Accept continues where the last
-// one ended, but not for longer than maxPositionAge: rows with lower ids may wait again.
+// walks over all these entries, and this walk costs more than the rest of the read. So an Accept
+// continues where the last one ended, but not for longer than maxPositionAge: rows with lower ids
+// may wait again.
 type readPosition struct {
 	fromID int64     // where to continue; 0 is the lowest id
 	since  time.Time // when a read last began at the lowest id
@@ -399,9 +400,8 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 	return err
 }
 
-// checkOwner returns ErrFenced unless our lease is valid, and locks our record until the
-// transaction ends, so that a daemon that settles this incarnation later sees the claims made
-// here.
+// checkOwner returns ErrFenced unless our lease is valid. It locks our record until the transaction
+// ends, so that a daemon that later settles this incarnation sees the claims made here.
 func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
 	found, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(found) == 0 {

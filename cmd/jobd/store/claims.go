@@ -172,8 +172,8 @@ func (s *SQL) renumber(number int64) {
 }
 
 // reclaim creates lost claims on our rows again, after the companion table was emptied. It returns
-// the rows that it could not check because they are locked or missing, and ErrFenced if this
-// incarnation was settled. The number is for renumber, after the commit.
+// the locked or missing rows, which it could not check, and ErrFenced if this incarnation was
+// settled. The number is for renumber, after the commit.
 func (s *SQL) reclaim(ctx context.Context, tx *sql.Tx) (number int64, unknown []int64, err error) {
 	ownClaims := s.rememberedClaims()
 	if number, err = s.ensureAlive(ctx, tx); err != nil || len(ownClaims) == 0 {

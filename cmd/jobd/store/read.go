@@ -32,11 +32,11 @@ const (
 	// maxCounted is the maximum number of rows of a target that are counted. After countedInAll rows
 	// of all targets, the limit for each further target is minCounted.
 	maxCounted, countedInAll, minCounted = 10_000, 40_000, 100
-	// maxTargets is the maximum number of targets that are found by reading the table, in addition
-	// to those that are served.
+	// maxTargets is the maximum number of targets that are found by reading the table, in addition to
+	// the served targets.
 	maxTargets = 100
-	// outputEnd is the number of characters of an output's end that are in a Detail. fieldStart is
-	// how many of the start of a user's column are.
+	// A Detail has the last outputEnd characters of an output, and the first fieldStart characters of
+	// a user's column.
 	outputEnd, fieldStart = 1 << 16, 1 << 14
 	readTimeout           = 5 * time.Second
 	// readableID is the SQL condition that an id fits into an int64.

@@ -1,11 +1,11 @@
 // Package store reads and writes the rows of jobd's table and the claims on them. The
 // bridge decides what to fetch, when to start and whose rows to settle.
 //
-// A claim is a record in a companion table. It says that an accepted or running row belongs to one
-// incarnation of a daemon, which is identified by its token. The transaction that accepts the row
-// creates the claim; each transaction that writes the row checks and locks the claim; the one that
-// ends or returns the row removes it. An incarnation has a lease and renews it. When it is dead,
-// its claims are settled, and its late writes find no claim.
+// A claim is a record in a companion table. A claim says that an accepted or running row belongs to
+// one incarnation of a daemon. A token identifies the incarnation. The transaction that accepts the
+// row creates the claim. Each transaction that writes the row checks and locks the claim. The
+// transaction that ends or returns the row removes the claim. An incarnation has a lease and renews
+// it. When it is dead, its claims are settled, and its late writes find no claim.
 package store
 
 import (
@@ -162,10 +162,10 @@ type Store interface {
 	// and waiting rows with these ids become ignored. The answers have the order of ids.
 	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]ManualResult, error)
 
-	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit had
-	// an unknown outcome. It returns the rows of Accept, which must now run: those that Accept
-	// wrote as running are accepted again. Rows of AcceptManual become manual again. Accept does
-	// the same first.
+	// Resolve finds out whether rows were accepted by an Accept or AcceptManual whose commit had an
+	// unknown outcome. It returns the rows of Accept, which must now run. Rows that Accept wrote as
+	// running are accepted again. Rows of AcceptManual become manual again. Accept does the same
+	// first.
 	Resolve(ctx context.Context) ([]Row, error)
 
 	// Write makes the changes of a batch.
@@ -207,7 +207,7 @@ type Store interface {
 var ErrFenced = errors.New("lease was lost: this daemon's rows have been settled by another one")
 
 // IsAway reports whether an error means that the database cannot be reached, does not accept writes
-// or is too busy, rather than that it refuses a statement.
+// or is too busy. It returns false if the database refuses a statement.
 func IsAway(err error) bool {
 	var awayErr *AwayError
 	return errors.As(err, &awayErr)

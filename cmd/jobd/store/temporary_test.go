@@ -255,7 +255,8 @@ func TestDaemonWaitsForWritableServer(t *testing.T) {
 }
 
 // TestDaemonWaitsForLockedTable: a daemon that starts while another session has locked its table,
-// as for a backup, waits for the table. It waits on if the server ends the wait for the lock first.
+// as for a backup, waits for the table. It also waits if the server ends the wait for the lock
+// first.
 func TestDaemonWaitsForLockedTable(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// cutToFit makes a text fit a column: it replaces characters outside the column's charset, as far
-// as we know them, and cuts a text that is too long between two characters and marks it. limit
+// cutToFit makes a text fit a column. It replaces characters outside the column's charset, as far
+// as we know them. It cuts a text that is too long between two characters, and marks the cut. limit
 // bounds the text, too, in bytes of UTF-8.
 func (c column) cutToFit(s string, limit int64) (text string, truncated bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")

@@ -38,7 +38,7 @@ func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
 	return w, nil
 }
 
-// splitParts splits a batch into smaller ones.
+// splitParts splits a batch into smaller batches.
 func (b Batch) splitParts() func(func(Batch) bool) {
 	return func(yield func(Batch) bool) {
 		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
@@ -137,9 +137,9 @@ func (b Batch) splitSingles() []Batch {
 }
 
 // retryShortened repeats a final update with less and less output, if the server has refused the
-// output for so long that it will not take it. Until then, and after other errors, the whole
-// output is written later. If the server refuses even a short output, stderr says why, and stdout is
-// empty or, in a column of JSON, which takes no empty text, NULL.
+// output for so long that it will not take it. Until then, and after other errors, the whole output
+// is written later. If the server refuses even a short output, stderr says why, and stdout is
+// empty. In a column of JSON, which takes no empty text, stdout is NULL.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
 	final := b.Finish[0]
 	if final.Stdout == "" && isRowError(err) { // this is done at once, because NULL in place of an empty text loses nothing
@@ -274,8 +274,8 @@ func (s *SQL) rememberRunning(ids []int64, at int64) {
 	}
 }
 
-// clearClaims forgets what is known of the claims on rows that are being claimed again, but not
-// that the rows are ours, because they may run here even if the new claim fails.
+// clearClaims drops the knowledge of the claims on rows that are being claimed again. The rows stay
+// ours, because they may run here even if the new claim fails.
 func (s *SQL) clearClaims(ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -401,8 +401,9 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, plan *batchPl
 
 // foundAltered reports whether the columns for outputs are no longer those of t, whose limits the
 // outputs fit. The server cuts a text that is too long for its column, and replaces characters, and
-// does not say so. Therefore foundAltered reads what was written and, if that is something else,
-// the shape of the table. If the shape is the same, a trigger has changed the outputs.
+// does not say so. Therefore foundAltered reads the written text and, if this differs from the
+// intended text, the shape of the table. If the shape is the same, a trigger has changed the
+// outputs.
 func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []Result) (bool, error) {
 	wanted := make(map[int64][2]int64, len(finals))
 	for _, f := range finals {
@@ -567,9 +568,9 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 	return lostReasons, busyIDs, nil
 }
 
-// findSettledEarly finds rows that another daemon has ended because it considered ours dead, and rows
-// that have been running since we started them although no daemon has a claim on them. Such rows
-// still get their results.
+// findSettledEarly finds rows that another daemon has ended because it took our daemon for dead. It
+// also finds rows that we started and that still run although no daemon has a claim on them. Such
+// rows still get their results.
 func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result, rows map[int64]lockedRow, lostReasons map[int64]string) error {
 	var ids []int64
 	running := "FALSE"

@@ -10,7 +10,7 @@ import (
 // ID names a job or a worker: a UUIDv7. The zero ID means none.
 type ID [16]byte
 
-// NewID returns an id that is larger than those that this process has made in earlier milliseconds.
+// NewID returns an id that is larger than this process's ids of earlier milliseconds.
 func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
 
 // ParseID reads an id in the only valid form: 36 characters, lower case.

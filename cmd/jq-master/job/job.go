@@ -76,8 +76,8 @@ func ParseState(name string) (State, bool) {
 // Ended reports whether the job has ended: only an operator can make it run again.
 func (s State) Ended() bool { return s >= Done }
 
-// Job is a job as it is stored. Times are in milliseconds since 1970, 0 for none. It is a value: no
-// package changes a Job that another one holds.
+// Job is a job as it is stored. Times are in milliseconds since 1970, 0 for none. A Job is a value:
+// no package changes a Job that another package holds.
 type Job struct {
 	ID ID
 	Attributes

@@ -10,9 +10,9 @@ type Unique struct {
 	Until  int64 // end of a window, in milliseconds since 1970
 	// Replaces is the waiting job that this one replaces; the zero id for none.
 	Replaces ID
-	// ReplacesRev is 1 plus the Rev that the replaced job had at that time; 0 if not known. If the
-	// Rev of that job has changed since, the job was already cancelled, and an operator may have
-	// revived it.
+	// ReplacesRev is 1 plus the Rev of the replaced job at the time of the replacement; 0 if not
+	// known. If the Rev of that job has changed since, the job was already cancelled, and an operator
+	// may have revived it.
 	ReplacesRev uint32
 }
 

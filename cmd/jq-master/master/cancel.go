@@ -6,7 +6,7 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// cancel ends a waiting job without an outcome. With force, it also ends a running one.
+// cancel ends a waiting job without an outcome. With force, it also ends a running job.
 func (m *machine) cancel(id job.ID, force bool, reply func(error)) {
 	r := m.jobs.Get(id)
 	switch {

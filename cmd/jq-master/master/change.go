@@ -110,7 +110,7 @@ type UnwritableError struct{ Err error }
 
 func (u *UnwritableError) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
-// replace sets a constraint in place of the one with the same id, if there is one.
+// replace sets a constraint in place of the constraint with the same id, if any.
 func (m *machine) replace(n *job.Constraint, sel selector) *constraint {
 	m.constraints.lastNumber++
 	k := &constraint{Constraint: *n, selector: sel, groupPrefix: groupPrefixOf(m.namespace, n.ID), number: m.constraints.lastNumber}

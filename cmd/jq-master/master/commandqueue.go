@@ -18,7 +18,7 @@ type command struct {
 	onEnded func()   // is called instead, without the lock, if the machine has ended; may be nil
 }
 
-// queueCommand queues a command, which is run soon: by this goroutine, or by the one that is
+// queueCommand queues a command, which is run soon: by this goroutine, or by the goroutine that is
 // running commands.
 func (m *Master) queueCommand(o command) {
 	m.commands.mu.Lock()

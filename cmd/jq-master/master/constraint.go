@@ -17,7 +17,7 @@ import (
 // maxValues limits the values of "per" that a constraint tells apart. All further values count as one.
 const maxValues = 100_000
 
-// selector decides to which jobs a constraint applies, and with which value each of them counts.
+// selector decides to which jobs a constraint applies, and with which value each job counts.
 type selector struct {
 	match   func(*job.Attributes) bool
 	valueOf func(*job.Attributes) []byte // the value of "per", as bytes that are equal for equal values; nil: all jobs count together

@@ -1,7 +1,7 @@
-// Package master hands jobs to workers. It knows all jobs that have not ended, and those that ended
-// recently. A state machine, which has no clock and no connections, decides what happens to them.
-// The store keeps them, and the broker decides in which order and within which limits they run; the
-// master is a client of the broker.
+// Package master hands jobs to workers. It knows all jobs that have not ended, and jobs that ended
+// recently. A state machine, which has no clock and no connections, decides what happens to the
+// jobs. The store keeps the jobs. The broker decides in which order and within which limits the
+// jobs run; the master is a client of the broker.
 //
 // The package does not speak HTTP: package web calls Master, and a Pusher sends jobs to workers.
 //

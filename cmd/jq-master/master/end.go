@@ -11,8 +11,8 @@ type endedEntry struct {
 	endedAt int64 // when the job ended, as machine.now
 }
 
-// addEnded adds a job to the ended ones. forgetAt is the time at which to forget the job, and dropAt
-// the time at which to drop its result (0: it has none).
+// addEnded adds a job to the ended jobs. forgetAt is the time at which to forget the job, and
+// dropAt the time at which to drop its result (0: it has none).
 func (m *machine) addEnded(r *record, forgetAt, dropAt int64) {
 	p := r.ensureRunInfo()
 	if r.HoldsKey(m.wallTime) {

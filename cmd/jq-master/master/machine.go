@@ -241,7 +241,7 @@ type record struct {
 	dueAt         int64  // Due, converted to machine.monotonic, which does not jump when the wall clock is set
 }
 
-// op is a transition on its way into the store. A job has at most one.
+// op is a transition on its way into the store. A job has at most one op.
 type op uint8
 
 const (
@@ -544,9 +544,9 @@ func (m *machine) whenIdle(r *record, run *run, f func()) {
 }
 
 // write replaces the job of a record with j, in the store. When the store has written it, j becomes
-// the record's Job, and write calls onDone. forgetAt and dropAt are those of store.Move. A result that
-// is too long for the store is left out. If the write fails otherwise, the machine ends, because it
-// no longer knows what is stored.
+// the record's Job, and write calls onDone. forgetAt and dropAt are those of store.Move. A result
+// that is too long for the store is left out. If the write fails otherwise, the machine ends,
+// because it no longer knows the content of the store.
 func (m *machine) write(o op, r *record, j *job.Job, forgetAt, dropAt int64, onDone func()) {
 	oldJob := r.Job
 	r.op = o

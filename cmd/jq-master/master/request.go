@@ -95,7 +95,7 @@ type noValue = struct{}
 // Enqueue adds all jobs or none, and returns their ids in the same order. If key was used before
 // with the same body, it returns the ids of the earlier request, and replayed is true. It returns
 // the outcome even if the master ends during the call. A job with a UniqueRequest must be the only
-// one, and key must then be nil. If another job holds its unique key, unique says what happened to
+// job, and key must then be nil. If another job holds its unique key, unique says what happened to
 // that job: "kept", "replaced" or "extended".
 func (m *Master) Enqueue(jobs []*NewJob, key *Key) (ids []job.ID, replayed bool, unique string, err error) {
 	e := &enqueueRequest{jobs: jobs, key: key}
@@ -275,7 +275,7 @@ func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 	})
 }
 
-// lingerTime is the time that a pull waits for more jobs after the first ones.
+// lingerTime is the time that a pull waits for more jobs after the first jobs.
 const lingerTime = 5 * time.Millisecond
 
 // minPull is the minimum time that a pull waits: enough for the broker to hand out a waiting job

@@ -53,8 +53,8 @@ func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 // errRefused means that repeating the request would be useless.
 var errRefused = errors.New("the broker refuses")
 
-// manyGroups is the number of groups that are requested from the broker, which returns the busiest
-// ones.
+// manyGroups is the number of groups that are requested from the broker. The broker returns the
+// busiest groups.
 const manyGroups = 10_000
 
 // Groups returns groups that have jobs in them.

@@ -13,11 +13,11 @@ import (
 // serve pushers while no other master reaches a broker, because its own broker may come back. A
 // standby that reaches its broker should have the lease instead. So masters that wait for the lease
 // watch their brokers, and each notes in the store whether it reaches a broker. A master that does
-// not reach its broker leaves a free lease to one that does. The lease moves at most once per
+// not reach its broker leaves a free lease to a master that does. The lease moves at most once per
 // BrokerWait, however often brokers come and go.
 
 // errYield is the error of a master that gives up its lease: for BrokerWait the master could not
-// reach its broker, and a standby could reach one.
+// reach its broker, and a standby could reach a broker.
 var errYield = errors.New("the broker is away, and a standby reaches one")
 
 // shouldYield reports whether a standby reaches its broker now and this master does not.

@@ -7,8 +7,8 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// startSweep starts a sweep that applies the constraint k to all jobs, in slices, and calls
-// onDone at its end; k is nil if a constraint was dropped. A sweep in progress starts over.
+// startSweep starts a sweep that applies the constraint k to all jobs, in slices, and calls onDone
+// at the end; k is nil if a constraint was dropped. A sweep in progress starts over.
 func (s *constraints) startSweep(k *constraint, onDone func()) {
 	news := make([]*constraint, 0, len(s.sweeping)+1)
 	for _, n := range append(slices.Clip(s.sweeping), k) {

@@ -127,9 +127,9 @@ func (m *machine) settleUnique(e *enqueueRequest, r, old *record) {
 	}
 }
 
-// restoreKey gives a stored job its key back. If several stored jobs have the same key, one that
-// holds the key now gets it, or else the one that was enqueued last. The others have released the
-// key.
+// restoreKey gives a stored job its key back. If several stored jobs have the same key, the present
+// holder gets the key or, without a holder, the job that was enqueued last. The others have
+// released the key.
 func (m *machine) restoreKey(r *record) {
 	if r.Unique == nil || r.State.Ended() && !r.HoldsKey(m.wallTime) {
 		return

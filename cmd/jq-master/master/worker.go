@@ -142,7 +142,7 @@ func (m *machine) workersByAge() []*worker {
 }
 
 // A worker that pulls must have been silent for silentAfter before it may be forgotten to make room
-// for another one.
+// for another worker.
 const silentAfter = 10 * time.Minute
 
 // dropSilent forgets the pulling worker that has been silent longest. Only silence shows that a

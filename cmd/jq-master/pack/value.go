@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Value is a value that Check has accepted, or a part of one; nil means no value.
+// Value is a value that Check has accepted, or a part of such a value; nil means no value.
 type Value []byte
 
 // Kind returns the kind of the value.

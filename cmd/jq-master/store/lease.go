@@ -50,7 +50,7 @@ func (u unusableError) Unwrap() error { return u.error }
 const yieldTime = 5 * time.Second
 
 // tryAcquire takes the lease if it is free, or if the process of its holder has ended. A master
-// that is not able to serve leaves the lease to those that are.
+// that cannot serve leaves the lease to masters that can.
 func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ const (
 )
 
 // write sends the queued transitions until the term ends. Transitions that are queued during a
-// round trip go into the next one.
+// round trip go into the next round trip.
 func (r *Redis) write(t *term) {
 	defer close(t.writerDone)
 	renew := time.NewTicker(leaseRenew)
@@ -129,8 +129,8 @@ func (r *Redis) sendAll(t *term, round []*op) bool {
 	return true
 }
 
-// recover makes sure that commands sent on broken connections can no longer take effect, undoes
-// the enqueueings that were refused meanwhile, and sends the rest of the round again.
+// recover makes sure that commands sent on broken connections can no longer take effect. Then it
+// undoes the enqueueings that were refused meanwhile, and sends the rest of the round again.
 func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 	t.fence++
 	// The timeout is short, because a server that hangs has already cost much time.

@@ -40,7 +40,7 @@ func readStrict(v pack.Value, prefix string, names ...string) fieldReader {
 	return f
 }
 
-// unknownField returns the fault for an unknown field. It names the known ones.
+// unknownField returns the fault for an unknown field. The fault names the known fields.
 func unknownField(label, prefix string, k pack.Value, names []string) *job.Fault {
 	field := ""
 	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
@@ -151,8 +151,8 @@ func (f *fieldReader) numberAbove(name string, high, def float64) float64 {
 	return f.numberWithin(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
 }
 
-// numberWithin returns a number field that is valid, or def if it is absent. limits says which
-// numbers are valid.
+// numberWithin returns a number field that is valid, or def if the field is absent. limits says
+// which numbers are valid.
 func (f *fieldReader) numberWithin(name string, valid func(float64) bool, limits func() string, def float64) float64 {
 	v := f.value(name)
 	switch {
@@ -203,7 +203,7 @@ func (f *fieldReader) name(name string, limit int) string {
 	return s
 }
 
-// nameError returns what is wrong with a name, or "" if it is valid. limit is the length of the
+// nameError returns the fault of a name, or "" if the name is valid. limit is the length of the
 // longest valid name, in bytes.
 func nameError(s string, limit int) string {
 	switch {

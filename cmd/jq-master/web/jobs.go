@@ -264,7 +264,8 @@ func pollJob(x *exchange) (int, error) {
 	return http.StatusRequestTimeout, nil
 }
 
-// waitParam returns the query parameter that says how long the reply may take, or def if it is absent.
+// waitParam returns the query parameter for the longest time of the reply, or def if the parameter
+// is absent.
 func (x *exchange) waitParam(name string, def time.Duration) time.Duration {
 	if x.skipBody(); x.fault == nil {
 		door.AllowLongAnswer(x.w)

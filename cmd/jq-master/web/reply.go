@@ -152,8 +152,8 @@ func mediaType(s string) string {
 	return ""
 }
 
-// replyType returns the media type of a reply: the one that the Accept header prefers, otherwise
-// that of the request. It returns "" if neither MessagePack nor JSON is acceptable.
+// replyType returns the media type of a reply: the type that the Accept header prefers, otherwise
+// the type of the request. It returns "" if neither MessagePack nor JSON is acceptable.
 func replyType(header []string, request string) string {
 	if len(header) == 0 {
 		return request

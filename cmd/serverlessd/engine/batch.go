@@ -111,8 +111,9 @@ func (bt *batch) Ended(i int, o job.Outcome) {
 	bt.backend.queueEnding(bt.engine.endingOf(bt.runs[i], &o))
 }
 
-// endWithoutPayload ends the jobs of a batch without running them, because the store has lost their payloads.
-// If held is false because the sysid was lost, it gives them back. The batch has no slot.
+// endWithoutPayload ends the jobs of a batch without running them, because the store has lost their
+// payloads. If held is false because the sysid was lost, it gives the jobs back. The batch has no
+// slot.
 func (bt *batch) endWithoutPayload(held bool) {
 	defer bt.cancel(nil)
 	for _, r := range bt.runs {

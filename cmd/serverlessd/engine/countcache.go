@@ -29,8 +29,8 @@ type countCache struct {
 }
 
 // pause returns how long to wait after one count before the next one begins. A count that failed,
-// or that took far longer than the one before, has probably waited for a locked table, and says
-// nothing about how long counting takes. After more failures in a row, the pause grows.
+// or that took far longer than the count before it, has probably waited for a locked table. It
+// shows nothing about the usual duration of a count. After more failures in a row, the pause grows.
 // The caller holds mu.
 func (t *countCache) pause(duration time.Duration, err error) time.Duration {
 	if err != nil {

@@ -499,7 +499,7 @@ func TestStopReleasesRows(t *testing.T) {
 }
 
 // TestHeldSlotDelaysRow: a row of another daemon takes up a place until it is done. If the row is
-// accepted here before that, it runs after that.
+// accepted here before it is done, it runs afterwards.
 func TestHeldSlotDelaysRow(t *testing.T) {
 	m := New()
 	if m.HoldSlot(Row{ID: 1, Target: "a"}) {

@@ -1,5 +1,5 @@
-// A search box for a matcher, and a form that builds one. The matcher is kept as text, so that
-// numbers stay as they were typed.
+// A search box for a matcher, and a form that builds a matcher. The matcher is kept as text, so
+// that numbers stay as they were typed.
 import { html, signal } from '../html.js';
 
 const operators = /** @type {[string, string][]} */ ([['eq', 'is'], ['ne', 'is not'], ['lt', 'is less than'], ['le', 'is at most'], ['gt', 'is more than'], ['ge', 'is at least'],
