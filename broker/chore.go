@@ -10,8 +10,8 @@ type chore interface {
 	step(b *Broker) (cost int, done bool)
 }
 
-// chores are worked on from the last one to the first: a later chore may add work to an earlier
-// one, so the later one must end first.
+// chores are worked on from the last to the first: a later chore may add work to an earlier chore,
+// so the later chore must end first.
 type chores []chore
 
 func (c *chores) add(x chore) { *c = append(*c, x) }

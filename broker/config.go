@@ -35,7 +35,7 @@ type Config struct {
 	// the broker meets (at most MaxUnusedTypes) are forgotten only by ForgetType, so that their
 	// counts can always be shown under their names.
 	MaxUnusedTypes, KeptTypes int
-	// Retries is the default number of retries: the runs that may follow a job's first one.
+	// Retries is the default number of retries: the runs that may follow a job's first run.
 	Retries int
 	// DeadLetters limits the dead letters of a type, and DeadBytes the memory of all of them.
 	// DeadAge is how long they are kept. If any of these limits is 0, no dead letters are kept.

@@ -60,8 +60,8 @@ func (s *letterList) add(l *letter) {
 	s.n++
 }
 
-// find returns the place of the first letter with this number or a larger one; block is
-// len(s.blocks) if there is none.
+// find returns the place of the first letter with at least this number; block is len(s.blocks) if
+// there is no such letter.
 func (s *letterList) find(number int) (block, i int) {
 	byNo := func(l *letter, number int) int { return cmp.Compare(l.Number, number) }
 	block, _ = slices.BinarySearchFunc(s.blocks, number, func(letters []*letter, number int) int { return byNo(letters[len(letters)-1], number) })
@@ -71,7 +71,7 @@ func (s *letterList) find(number int) (block, i int) {
 	return block, i
 }
 
-// firstFrom returns the first letter with this number or a larger one, or nil.
+// firstFrom returns the first letter with at least this number, or nil.
 func (s *letterList) firstFrom(number int) *letter {
 	block, i := s.find(number)
 	if block == len(s.blocks) {
@@ -230,9 +230,9 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, filter *Le
 	return letters, from
 }
 
-// ResubmitLetter submits the dead letter with this id and number again, as a detached job, and forgets
-// the letter. Number 0 means the oldest letter with the id. It returns UnknownID if there is no
-// such letter, or else why the job was refused.
+// ResubmitLetter submits the dead letter with this id and number again, as a detached job, and
+// forgets the letter. Number 0 means the oldest letter with the id. It returns UnknownID if there
+// is no such letter, and an error if the job was refused.
 func (b *Broker) ResubmitLetter(now int64, name, id []byte, number int) ([]Effect, Code, Reason) {
 	b.begin(now)
 	jt, l := b.findLetter(name, id, number)
@@ -244,7 +244,7 @@ func (b *Broker) ResubmitLetter(now int64, name, id []byte, number int) ([]Effec
 }
 
 // DropLetter forgets the dead letter that ResubmitLetter would submit, and reports whether there
-// was one.
+// was such a letter.
 func (b *Broker) DropLetter(now int64, name, id []byte, number int) ([]Effect, bool) {
 	b.begin(now)
 	jt, l := b.findLetter(name, id, number)
@@ -294,8 +294,8 @@ type LetterWalk struct {
 	LetterFilter
 	// Limit bounds how many letters it handles; 0 means all.
 	Limit int
-	// Handled counts the letters that were submitted again or forgotten, Refused those
-	// that were refused. Reason is the reason of the first refusal.
+	// Handled counts the letters that were submitted again or forgotten, Refused counts the refused
+	// letters. Reason is the reason of the first refusal.
 	Handled, Refused int
 	Reason           Reason
 	started          bool

@@ -1,5 +1,5 @@
-// Package broker is Gloom's core: which jobs wait, in which order, on which
-// worker they run, and how each of them ends.
+// Package broker is Gloom's core: which jobs wait, in which order, on which worker they run, and
+// how each job ends.
 //
 // It is a state machine. Every method that changes it takes the time and a command and
 // returns effects: frames for peers, in the order in which they must be sent. Reasons
@@ -16,17 +16,17 @@
 //	                 set of groups     ├─ tenant.line ── type.line  in a fair type
 //	                                   └─ held ── group.parked      held back
 //
-// A job is a record of fixed size without pointers in a chunked table. Its id, headers and
-// body, and a priority other than 0, lie in byte slabs beside it; a body of 128 KiB or more
-// has memory of its own. A second table (timing) has the fields that only some jobs need:
-// those that run or have run, and those with a delay, a timeout or a deadline. An index finds
-// jobs by id. These structures are in container.
+// A job is a record of fixed size without pointers in a chunked table. Its id, headers and body,
+// and a priority other than 0, lie in byte slabs beside it; a body of 128 KiB or more has memory of
+// its own. A second table (timing) has the fields that only some jobs need: jobs that run or have
+// run, and jobs with a delay, a timeout or a deadline. An index finds jobs by id. These structures
+// are in container.
 //
-// A holding is what one submitter has in one queue: lists of its jobs, counts and bytes. When the
-// submitter disconnects, its holdings are marked. From then on its ids are free and the ledger has
-// counted the ends; the records are swept later, in slices or when a command meets them. Kept jobs
-// stay in their holding, which then has no submitter; detached jobs are in a holding that never had
-// a submitter.
+// A holding describes one submitter's jobs in one queue: lists of these jobs, counts and bytes.
+// When the submitter disconnects, its holdings are marked. From then on its ids are free and the
+// ledger has counted the ends; the records are swept later, in slices or when a command meets them.
+// Kept jobs stay in their holding, which then has no submitter; detached jobs are in a holding that
+// never had a submitter.
 //
 // A queue has the ready jobs of one type with the same set of groups, ordered by priority
 // and age: a first-in first-out lane for each priority, and a heap for jobs that come out

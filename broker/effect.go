@@ -63,8 +63,7 @@ type Effect struct {
 	// Outcome is set on the frame that ends a kept job. OutcomeWritten must be called with
 	// it when the whole frame has been written.
 	Outcome uint64
-	// Headers are the headers of a job, for workers that ask for them; nil if there are
-	// none.
+	// Headers are the headers of a job, for workers that ask for headers; nil if the job has none.
 	Headers []byte
 	// Delay, in nanoseconds, is set if the code is JobRetryLater or the op is OpReturn.
 	Delay int64

@@ -32,8 +32,7 @@ func TestHeldBackJobsCostOthersNothing(t *testing.T) {
 	if examinedQueues > 4 {
 		t.Errorf("one answer examined %d entries", examinedQueues)
 	}
-	// A rule that is set while all jobs wait: the core finds out in slices which of them the rule
-	// holds back.
+	// A rule is set while all jobs wait: the core finds out in slices which jobs the rule holds back.
 	b = New(Config{})
 	s, w = b.AddSubmitter(), b.AddWorker()
 	for i := range n {

@@ -144,8 +144,8 @@ func (b *Broker) unparkTenant(hq *heldQueues) {
 	}
 }
 
-// mustOpenHeld reports whether parked queues of open groups must return to their lines: there is
-// an idle worker, or a fleet, which must learn of jobs that it could lend.
+// mustOpenHeld reports whether parked queues of open groups must return to their lines. They must
+// if there is an idle worker, or a fleet, which must learn of jobs that it could lend.
 func (b *Broker) mustOpenHeld() bool {
 	return b.openGroups.Len() > 0 && (b.trackIdle || b.idleLines.Len() > 0)
 }

@@ -12,7 +12,7 @@ func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (effects []Effect, c
 	return effects, created && refusal == nil, refusal
 }
 
-// DropRule removes one rule, and reports whether there was one.
+// DropRule removes a rule, and reports whether the rule existed.
 func (b *Broker) DropRule(now int64, pattern []byte) ([]Effect, bool) {
 	there := b.rules[string(pattern)] != nil
 	effects, _ := b.Configure(now, &Settings{Drop: [][]byte{pattern}})

@@ -12,8 +12,8 @@ import (
 	"gloom/wire"
 )
 
-// The history is a log of jobs that have ended, and of runs that did not end their jobs. It
-// keeps no bodies. The oldest records are dropped to make room for new ones.
+// The history is a log of jobs that have ended, and of runs that did not end their jobs. It keeps
+// no bodies. The oldest records are dropped to make room for new records.
 
 const (
 	// minHistory is the smallest size of the history, in bytes; runs of jobs that have not
@@ -21,7 +21,7 @@ const (
 	minHistory = 4 * container.LogChunk
 	// maxReasonText is how many bytes of a reason are kept.
 	maxReasonText = 1 << 10
-	// maxRuns bounds how many runs of a job are returned: the latest ones.
+	// maxRuns bounds how many runs of a job are returned: the latest runs.
 	maxRuns = 16
 	// maxLosses bounds the lost runs that Losses examines.
 	maxLosses = 4096

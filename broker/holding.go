@@ -13,9 +13,8 @@ type holding struct {
 	queue     *queue
 	jobType   *jobType
 	submitter *submitter // nil if the jobs are detached, or kept without a connection
-	// runs lists the running jobs. In a dead holding, those whose workers have been notified come
-	// last. jobs lists the jobs that do not run; queuedJobs, delayedJobs and endedJobs count
-	// these by state.
+	// runs lists the running jobs. In a dead holding, jobs whose workers have been notified come last.
+	// jobs lists the jobs that do not run; queuedJobs, delayedJobs and endedJobs count these by state.
 	jobs, runs                         jobList
 	queuedJobs, delayedJobs, endedJobs int
 	// bytes is the weight of all jobs of the holding, runBytes that of its running jobs.

@@ -154,9 +154,9 @@ func (w *listingWorld) matching(q *broker.JobFilter) map[string]bool {
 	return out
 }
 
-// TestListingShowsEachJobOnce compares listings with a naive list, while jobs come, change and end between
-// pages. Each job that matches throughout is listed exactly once, and no job is listed that
-// does not match at that moment. CountJobs and RevokeJobs select the same jobs as the listing.
+// TestListingShowsEachJobOnce compares listings with a naive list, while jobs come, change and end
+// between pages. Each job that matches throughout is listed exactly once. No job is listed at a
+// moment at which it does not match. CountJobs and RevokeJobs select the same jobs as the listing.
 func TestListingShowsEachJobOnce(t *testing.T) {
 	seed := *listingSeed
 	if seed == 0 {

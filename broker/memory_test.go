@@ -75,9 +75,9 @@ func TestMemoryMatchesHeap(t *testing.T) {
 				b.Fail(0, w, &Failure{Reason: "it broke", NoRetry: true})
 			}
 		}},
-		// The names of groups are counted twice: with the groups that are remembered and with
-		// the letters that refer to them. There are many more letters than remembered groups,
-		// so the error is small.
+		// The names of groups are counted twice: with the remembered groups, and with the letters that
+		// refer to these groups. There are many more letters than remembered groups, so the error is
+		// small.
 		{"dead with groups", func(b *Broker) {
 			p, w := b.AddSubmitter(), b.AddWorker()
 			b.Join(0, w, &JoinRequest{Type: []byte("t")})

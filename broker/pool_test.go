@@ -33,7 +33,7 @@ type twinWorker struct {
 	job        string // the type of its job, "" for none
 }
 
-// handOut hands out what it can, and returns which worker got which job.
+// handOut hands out all jobs that may run, and returns which worker got which job.
 func (tw *poolTwin) handOut() (handOuts []string) {
 	for {
 		best, to := -1, -1

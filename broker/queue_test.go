@@ -20,7 +20,7 @@ type queueTwin struct {
 	queue *queue
 	want  []queuedJob // best first
 	seq   uint64
-	// spilledCount counts jobs that went to the heaps, laneCount those that went to a lane.
+	// spilledCount counts jobs that went to the heaps, laneCount counts jobs that went to a lane.
 	spilledCount, laneCount int
 }
 

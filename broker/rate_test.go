@@ -76,8 +76,8 @@ func TestReleasesKeepToRate(t *testing.T) {
 			if len(s.out) != 110 {
 				t.Fatalf("%d jobs started in 100 s", len(s.out))
 			}
-			// All jobs but the one that has just started are given back. 9 more may start
-			// beside the running one.
+			// All jobs except the job that has just started are given back. 9 more jobs may start beside the
+			// running job.
 			if n := s.release(100*second, 109); n > 9 {
 				t.Errorf("%d jobs started at once when 109 old ones were given back", n)
 			}

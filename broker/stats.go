@@ -6,8 +6,8 @@ import "math/bits"
 // or 36 min.
 const DurationBuckets = 33
 
-// Durations counts durations in buckets that are powers of two: bucket i counts those below 2^i
-// µs that no smaller bucket counts, the last bucket all others.
+// Durations counts durations in buckets that are powers of two: bucket i counts the durations below
+// 2^i µs that no smaller bucket counts; the last bucket counts all others.
 type Durations struct {
 	Buckets [DurationBuckets]uint64
 	Sum     uint64 // ns

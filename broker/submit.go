@@ -11,8 +11,8 @@ type Submission struct {
 	// wait before the first retry, and doubles for each further retry; after the loss of a worker
 	// there is no wait. Expires is the time until the deadline. 0 means none.
 	Delay, Timeout, Backoff, Expires time.Duration
-	// Retries is the number of runs that may follow the first one. If it is negative,
-	// Config.Retries applies.
+	// Retries is the number of runs that may follow the first run. If it is negative, Config.Retries
+	// applies.
 	Retries int32
 	// StableBody says that nobody writes to Body again, so that it need not be copied. The
 	// capacity of Body counts, because all of it stays allocated.
@@ -57,8 +57,8 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	return b.end()
 }
 
-// admission holds what admit has found and accept needs: the type (nil if it is not known), the
-// hash of the id, and the record of an abandoned job with the same id (0 if there is none).
+// admission passes findings from admit to accept: the type (nil if it is not known), the hash of
+// the id, and the record of an abandoned job with the same id (0 if there is none).
 type admission struct {
 	jobType         *jobType
 	hash            uint64

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Queries from outside are answered in pieces, because all commands wait during a piece.
-// lookVisits is roughly how many places in memory one piece visits, which with cold caches
-// takes about a tenth of a millisecond.
+// Queries from outside are answered in pieces, because all commands wait during a piece. One piece
+// visits roughly lookVisits places in memory. With cold caches these visits take about a tenth of a
+// millisecond.
 const lookVisits = 1024
 
 // TypeInfo describes a type.

@@ -7,8 +7,8 @@ import (
 )
 
 // tenant takes turns with others in a fair type. It is the first group of a job or, for jobs
-// without groups, the submitter. The tenant served longest ago goes first. A tenant exists from
-// its first job in the type to the end of its last one. A new tenant counts as just served.
+// without groups, the submitter. The tenant served longest ago goes first. A tenant exists from its
+// first job in the type to the end of its last job. A new tenant counts as just served.
 type tenant struct {
 	number   uint32
 	pos      int32 // position in jobType.line, or -1
@@ -100,8 +100,8 @@ func (b *Broker) rankTenant(t *tenant) {
 }
 
 // fairnessChange is the chore that moves queues and jobs to where they belong after types have
-// become fair or have stopped being fair. Until it is done, jobs of such a type may come in the
-// old order or in the new one.
+// become fair or have stopped being fair. Until the work is done, jobs of such a type may come in
+// the old order or in the new order.
 type fairnessChange struct {
 	isActive               bool
 	nextQueue, nextHolding int      // where to continue: all queues first, then all holdings

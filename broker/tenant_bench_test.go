@@ -125,12 +125,12 @@ func (m *loadModel) run(n int) {
 	}
 }
 
-// BenchmarkFlood shows how one of 1,000 groups that queues a million jobs affects the other
-// groups: their p99 wait, in virtual time, and the processor time per job. Without turns no
-// other group gets a worker before the million jobs are done, 100 s later. In that case the figure
-// is the wait so far of the jobs that still wait at the end. No scheme that stops no runs can do
-// better than a larger priority for all other groups: a flood leaves no worker idle, so even then a
-// job must wait for one.
+// In BenchmarkFlood one of 1,000 groups queues a million jobs. It shows the effect on the other
+// groups: their p99 wait, in virtual time, and the processor time per job. Without turns no other
+// group gets a worker before the million jobs are done, 100 s later. In that case the figure is the
+// wait so far of the jobs that still wait at the end. No scheme that stops no runs can do better
+// than a larger priority for all other groups: a flood leaves no worker idle, so even then a job
+// must wait for one.
 func BenchmarkFlood(b *testing.B) {
 	for _, load := range []float64{0.5, 0.8, 0.9, 0.95, 0.98} {
 		for _, c := range []struct {
@@ -213,8 +213,8 @@ func BenchmarkTurns(b *testing.B) {
 	}
 }
 
-// BenchmarkSeveral measures a cycle of submit, dispatch and answer for one worker of many
-// types, which it names or which match its pattern.
+// BenchmarkSeveral measures a cycle of submit, dispatch and answer for one worker of many types.
+// The worker names the types, or they match its pattern.
 func BenchmarkSeveral(b *testing.B) {
 	for _, c := range []struct {
 		name    string

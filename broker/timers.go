@@ -71,9 +71,9 @@ func (b *Broker) NextTick() int64 {
 // Tick handles what is due, up to a bound. NextTick says when to call it again.
 func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) }
 
-// TickUntil is like Tick, but handles only what was due at a given time. That time may be earlier
-// than the time of other commands, so that a caller can handle the frames that have arrived since
-// then before timeouts are judged.
+// TickUntil is like Tick, but handles only timers that were due at a given time. This time may be
+// earlier than the time of other commands: a caller can first handle the frames that have arrived
+// since then, and then judge timeouts.
 func (b *Broker) TickUntil(due int64) []Effect {
 	b.begin(due)
 	for n := 0; n < maxTickTimers && b.timers.Len() > 0 && int64(b.timers.Top().Major) <= due; n++ {

@@ -25,8 +25,8 @@ type jobType struct {
 	line       container.Heap
 	plainQueue *queue
 	limits     TypeLimits
-	// idlePairs holds the pairs with pools, by how long these have had an idle worker. worstKey
-	// is the worst key that any pool has for the type.
+	// idlePairs holds the pairs with pools, by how long these have had an idle worker. worstKey is the
+	// worst key of any pool for the type.
 	worstKey  container.Entry
 	idlePairs container.Heap
 	idleLine  // the line of the workers that serve only this type
@@ -135,9 +135,9 @@ func (b *Broker) tooManyTypes() Reason {
 	return Reason{Why: WhyTooManyTypes, Limit: int64(b.cfg.MaxTypes)}
 }
 
-// updateUnusedRing puts a type that may have become used or unused where it belongs: unused types are in
-// one of three rings. At the end of a command only Config.MaxUnusedTypes of them are remembered.
-// Broker.forgottenTotals adds up the counts of the others.
+// updateUnusedRing puts a type that may have become used or unused into the right ring, or into
+// none: unused types are in one of three rings. At the end of a command only Config.MaxUnusedTypes
+// of them are remembered. Broker.forgottenTotals adds up the counts of the others.
 func (b *Broker) updateUnusedRing(jt *jobType) {
 	var ring *container.Ring[jobType]
 	switch {

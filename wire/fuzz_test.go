@@ -22,8 +22,8 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) { checkScan(t, &e, payload) })
 }
 
-// FuzzDecodeEncode demands that a decoded message still means the same after it was encoded and
-// decoded again, in both directions, and that a client can read each refusal.
+// FuzzDecodeEncode demands, in both directions, that a decoded message keeps its meaning when it is
+// encoded and decoded again. It also demands that a client can read each refusal.
 func FuzzDecodeEncode(f *testing.F) {
 	for _, c := range allGolden(f) {
 		for _, port := range c.ports() {

@@ -145,7 +145,7 @@ func eventually(t *testing.T, name string, ok func() bool) {
 }
 
 // TestEveryDocumentedOperation calls every operation of the document on a broker that has something
-// to show, and fails if one is left out.
+// to show. It fails if an operation is left out.
 func TestEveryDocumentedOperation(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -323,7 +323,7 @@ func (w *world) checkCovered() {
 	}
 }
 
-// TestServedRoutesAreDescribed compares the served routes with the described ones.
+// TestServedRoutesAreDescribed compares the served routes with the described routes.
 func TestServedRoutesAreDescribed(t *testing.T) {
 	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
 	if err != nil {

@@ -159,7 +159,7 @@ func TestUnreadAnswersDoNotBlock(t *testing.T) {
 	if growth := residentBytes(t) - before; growth > 32<<20 {
 		t.Errorf("%d clients that do not read cost %d MiB", len(conns), growth>>20)
 	}
-	// The first clients were disconnected to make room for the last ones.
+	// The first clients were disconnected to make room for the last clients.
 	_ = conns[0].SetReadDeadline(time.Now().Add(45 * time.Second))
 	if n, err := io.Copy(io.Discard, conns[0]); n > 6<<20 || err != nil && os.IsTimeout(err) {
 		t.Errorf("the first was not cut: %d bytes, %v", n, err)

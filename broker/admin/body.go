@@ -77,8 +77,8 @@ func (b body) integer(key string, low, high, def int64) (int64, error) {
 	return n, nil
 }
 
-// rateAndBurst reads rate and burst; each of them is 0 if it is absent. minBurst is the smallest
-// burst allowed; if it is above 0, the rate must be above 0, too.
+// rateAndBurst reads rate and burst; an absent value is 0. minBurst is the smallest burst allowed;
+// if it is above 0, the rate must be above 0, too.
 func (b body) rateAndBurst(minBurst int64) (rate float64, burst int64, err error) {
 	if v, ok := b["rate"]; ok {
 		want := "a number from 0 to %g"

@@ -114,8 +114,8 @@ const (
 	maxGroupsPeriod = 10 * time.Second
 )
 
-// groupsOf returns the busiest groups of a type ("" for all jobs), from a new snapshot if
-// one is due. It returns false if there is no shared snapshot of them.
+// groupsOf returns the busiest groups of a type ("" for all jobs), from a new snapshot if one is
+// due. It returns false if there is no shared snapshot of these groups.
 func (snap *snapshot) groupsOf(a *API, typ string) (groupsSnapshot, bool) {
 	now := time.Now()
 	groups, known := snap.groups[typ]

@@ -85,8 +85,8 @@ func TestListingSurvivesChange(t *testing.T) {
 	readers.Wait()
 }
 
-// TestShownLetterIsRetried: of two failed jobs with one id, the one that is shown is the one that
-// a retry submits.
+// TestShownLetterIsRetried: two failed jobs have one id. The job that is shown is the job that a
+// retry submits.
 func TestShownLetterIsRetried(t *testing.T) {
 	w := start(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)

@@ -80,7 +80,7 @@ func (c *Clock) Paused() bool {
 	return c.isCatchingUp.Load() || c.monotonic()-c.lostTime.Load() > limit
 }
 
-// pulse carries out one pulse, and returns the time until the next one.
+// pulse carries out one pulse, and returns the time until the next pulse.
 func (c *Clock) pulse() time.Duration {
 	now := c.monotonic() - c.lostTime.Load()
 	if excess := now - c.limit.Load(); excess > 0 {

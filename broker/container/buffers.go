@@ -45,8 +45,8 @@ func (x *Buffers) Put(b []byte) {
 	}
 }
 
-// Trim frees half of the buffers of each size. If it is called at intervals, buffers in use are
-// kept, and those that only a burst needed are freed.
+// Trim frees half of the buffers of each size. Called at intervals, it keeps buffers in use and
+// frees buffers that only a burst needed.
 func (x *Buffers) Trim() {
 	if x == nil {
 		return

@@ -17,7 +17,7 @@ func overwrite(m []byte) {
 	}
 }
 
-// Check checks that the elements are in order, and that each is at the position that SetPos
+// Check checks that the elements are in order, and that each element is at the position that SetPos
 // was given.
 func (h *Heap) Check(pos func(ref uint32) int32) error {
 	for i := range h.n {

@@ -32,8 +32,8 @@ func (tw *slabTwin) drop(rec uint32) {
 	tw.slabs.Drop(p[0], p[1], uint32(n))
 }
 
-// TestSlabsKeepContentsThroughCompactions stores and drops entries of all sizes, some of which
-// stay, and checks that contents stay right through compactions, that returned bytes stay valid
+// TestSlabsKeepContentsThroughCompactions stores and drops entries of all sizes, and some entries
+// stay. It checks that contents stay right through compactions, that returned bytes stay valid
 // until the next FreeEmpty, and that the live entries bound the memory.
 func TestSlabsKeepContentsThroughCompactions(t *testing.T) {
 	for seed := range repeats(6) {

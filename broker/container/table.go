@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// Pages provides the memory of records and slabs. The daemon takes that memory directly from
-// the system, so that the memory of a drained backlog is returned at once, and the garbage
-// collector never sees any of it.
+// Pages provides the memory of records and slabs. The daemon takes this memory directly from the
+// system. So the memory of a drained backlog is returned at once, and the garbage collector never
+// sees this memory.
 type Pages interface {
 	// Get returns n zeroed bytes, aligned to 8.
 	Get(n int) []byte
@@ -144,8 +144,8 @@ func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 	return n<<tableShift | uint32(i), &c.records[i]
 }
 
-// link returns where a free record has its link to the next one in the free list: the number of that
-// one within the chunk plus 1, or 0 at the end.
+// link returns the place of a free record's link to the next record in the free list. The link is
+// the next record's number within the chunk plus 1, or 0 at the end.
 func (c *chunk[T]) link(i uint16) []byte {
 	size := len(c.mem) / tableChunk
 	return c.mem[size*int(i)+size-2:]

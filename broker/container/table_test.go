@@ -31,8 +31,8 @@ type record struct {
 	b, c uint32 // no padding, so that each byte counts
 }
 
-// TestTableAgainstMap takes and puts records and checks that each keeps its
-// own content, that a new one is zero, and that memory is returned.
+// TestTableAgainstMap takes and puts records. It checks that each record keeps its own content,
+// that a new record is zero, and that memory is returned.
 func TestTableAgainstMap(t *testing.T) {
 	for seed := range repeats(20) {
 		r := rand.New(rand.NewPCG(seed, 3))

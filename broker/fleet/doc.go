@@ -1,10 +1,9 @@
 // Package fleet lets several brokers lend each other jobs.
 //
-// A job lives at its home, the broker that accepted it. A job for which no worker is idle
-// there may be lent to a broker that has an idle one. To the home that broker is a worker
+// A job lives at its home, the broker that accepted it. A job for which no worker is idle at home
+// may be lent to a broker that has an idle worker. To the home that broker is a worker
 // (broker.AddBorrower); to the borrower the home is a submitter whose jobs never wait
-// (broker.AddLender). So the core takes care of retries, cancelling, timeouts and
-// ledgers.
+// (broker.AddLender). So the core takes care of retries, cancelling, timeouts and ledgers.
 //
 //	borrower                                home
 //	    wants   ── idle workers for t ──►           to all, on change and every 2 s

@@ -159,7 +159,7 @@ func (s *lendSide) dropType(lt *lentType) {
 }
 
 // receiveGrant handles the places that a broker grants for jobs of a type. 0 revokes the unfilled
-// ones; grantNoWorkers means that it does not serve the type at all.
+// places; grantNoWorkers means that the broker does not serve the type at all.
 func (m *Machine) receiveGrant(p *peer, r *reader) {
 	typ, n := r.readName(), int(min(r.readInt(), maxPlaces))
 	lt := m.lend.types[string(typ)]

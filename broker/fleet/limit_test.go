@@ -10,8 +10,8 @@ import (
 	"gloom/broker"
 )
 
-// TestBorrowersRateLimitsBorrowing: a borrower's own rate for a type limits what it borrows, and no lent job
-// is returned because of it.
+// TestBorrowersRateLimitsBorrowing: a borrower's own rate for a type limits the jobs that it
+// borrows, and no lent job is returned because of this rate.
 func TestBorrowersRateLimitsBorrowing(t *testing.T) {
 	for _, limits := range []broker.TypeLimits{{Rate: 50}, {Rate: 50, Burst: 20}, {Rate: 2000}, {Concurrency: 3}, {Concurrency: 7, Rate: 100, Burst: 1}} {
 		t.Run(fmt.Sprintf("%+v", limits), func(t *testing.T) {

@@ -143,10 +143,11 @@ type Stats struct {
 	// now.
 	Lent, Borrowed int
 	// TotalLent and TotalBorrowed count all jobs lent and borrowed. ReturnedJobs counts lent jobs that
-	// came back without a run, LostJobs those at brokers that were lost, and LateResults
-	// counts results that came too late.
+	// came back without a run, LostJobs counts jobs at brokers that were lost, and LateResults counts
+	// results that came too late.
 	TotalLent, TotalBorrowed, ReturnedJobs, LostJobs, LateResults uint64
-	// UnreadableMessages counts messages that could not be read, and MissedMessages those that were missed.
+	// UnreadableMessages counts messages that could not be read, and MissedMessages counts missed
+	// messages.
 	UnreadableMessages, MissedMessages uint64
 	RoundTrips                         broker.Durations // of heartbeats
 	// Batches counts messages to one broker by their number of items: bucket i those with up
@@ -305,9 +306,9 @@ func (m *Machine) receiveOtherVersion(name string, epoch, theirVersion uint64) {
 	*other = otherVersion{epoch, theirVersion, m.now}
 }
 
-// receiveOwnName handles a message with this broker's name, which is its own or another broker's. Of
-// two brokers with one name, the one that came later leaves the fleet; if both came at once,
-// the one with the larger epoch does.
+// receiveOwnName handles a message with this broker's name, which is its own or another broker's.
+// Of two brokers with one name, the later broker leaves the fleet; if both came at once, the broker
+// with the larger epoch leaves.
 func (m *Machine) receiveOwnName(epoch uint64) {
 	if epoch == m.cfg.Epoch || !m.nameTaken && m.now >= m.joinAt+2*heartbeatTicks*tickInterval && epoch > m.cfg.Epoch {
 		return

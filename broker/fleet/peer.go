@@ -22,8 +22,8 @@ type peer struct {
 	hearsUs               bool // it knows our number, so jobs can be lent
 	heardAt               int64
 	draining              bool
-	// sentAt is the time by its clock at which it sent its last heartbeat, which arrived at
-	// receivedAt; our heartbeats return it. roundTrip is the last round trip.
+	// sentAt is the time by the peer's clock at which the peer sent its last heartbeat. The heartbeat
+	// arrived at receivedAt; our heartbeats return sentAt. roundTrip is the last round trip.
 	sentAt, receivedAt, roundTrip int64
 	// unackedSince is the time when we sent the first of the heartbeats that the peer has not
 	// acked; 0 if there is none.
@@ -239,8 +239,8 @@ func (m *Machine) sendData(p *peer, msg *message) {
 	m.outgoing = append(m.outgoing, Message{To: p.name, Data: out})
 }
 
-// sendAck acks what has arrived from p. resend asks p for the messages that follow; wantReply makes
-// NATS reply if no broker listens on p's subject.
+// sendAck acks the messages that have arrived from p. resend asks p for the messages that follow;
+// wantReply makes NATS reply if no broker listens on p's subject.
 func (m *Machine) sendAck(p *peer, resend, wantReply bool) {
 	out := m.newMessage(msgAck, 0)
 	out.putUint(p.session)
@@ -251,7 +251,8 @@ func (m *Machine) sendAck(p *peer, resend, wantReply bool) {
 	m.outgoing = append(m.outgoing, Message{To: p.name, Data: out, WantReply: wantReply})
 }
 
-// inSession reads the session that a message belongs to, and reports whether it is the current one.
+// inSession reads the session that a message belongs to, and reports whether this is the current
+// session.
 func (p *peer) inSession(r *reader) bool {
 	theirSession, session := r.readUint(), r.readUint()
 	return p != nil && theirSession == p.theirSession && session == p.session && r.err == nil

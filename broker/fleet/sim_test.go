@@ -628,8 +628,8 @@ func (w *world) run() {
 	}
 }
 
-// maxHeldPerPeer limits the bytes that a broker may hold for another one: jobs, progress, some
-// answers, and offers while the other one is silent. 2,000 of these bytes may be in flight.
+// maxHeldPerPeer limits the bytes that a broker may hold for another broker: jobs, progress, some
+// answers, and offers while the other broker is silent. 2,000 of these bytes may be in flight.
 const maxHeldPerPeer = 20_000
 
 func (w *world) check() {

@@ -43,8 +43,7 @@ const (
 	maxBatchBytes = 256 << 10
 	// minMessageBuffer is the initial capacity of the buffer for the items of a message, in bytes.
 	minMessageBuffer = 2 << 10
-	// ackEvery is the number of messages after which an ack is sent even if there is nothing
-	// else to send.
+	// After ackEvery messages an ack is sent, even if there is nothing else to send.
 	ackEvery = 32
 	// maxResend bounds the bytes that are sent again at a time.
 	maxResend = 8 << 20

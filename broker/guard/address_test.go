@@ -104,8 +104,8 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 	}
 }
 
-// TestClosedListenerRemovesOnlyItsSocket: a listener that is closed removes its own socket, and
-// neither that of a successor nor a file that has taken its place.
+// TestClosedListenerRemovesOnlyItsSocket: a listener that is closed removes its own socket. It
+// removes neither a successor's socket nor a file that has taken the socket's place.
 func TestClosedListenerRemovesOnlyItsSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	listen := func() net.Listener {

@@ -119,8 +119,8 @@ func (c *Certificates) LogWarning() {
 // validity.
 const warnBefore = 14 * 24 * time.Hour
 
-// Warning says why the certificate is not valid, or that it soon will not be; it returns "" if there
-// is no such reason. c may be nil.
+// Warning says why the certificate is not valid, or that its validity soon ends; otherwise it
+// returns "". c may be nil.
 func (c *Certificates) Warning(now time.Time) (text string, invalid bool) {
 	if c == nil {
 		return "", false

@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ConnLimiter bounds the connections of operators. A new connection is always accepted. Beyond
-// the limit, the connection that has been idle longest is closed or, if none is idle, the
-// one with the longest request. So clients that read nothing cannot lock others out.
+// ConnLimiter bounds the connections of operators. A new connection is always accepted. Beyond the
+// limit, the connection that has been idle longest is closed or, if no connection is idle, the
+// connection with the longest request. So clients that read nothing cannot lock others out.
 type ConnLimiter struct {
 	max    int
 	buffer int

@@ -71,7 +71,7 @@ func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 
 // Required reports whether a token is required.
 func (t *Tokens) Required() bool { return t.File != "" || t.grants.Load() != nil }
 
-// UseOnly makes the given token the only valid one, with all scopes for all types. File must be
+// UseOnly makes the given token the only valid token, with all scopes for all types. File must be
 // "".
 func (t *Tokens) UseOnly(token string) {
 	t.grants.Store(&[]Grant{{Hash: sha256.Sum256([]byte(token)), Scopes: 1<<len(t.Scopes) - 1, AllTypes: true}})

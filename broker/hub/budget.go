@@ -55,8 +55,9 @@ func (h *Hub) SetDoubtful(c *Conn, is bool) {
 	})
 }
 
-// shedUnread closes connections if the unread output of all peers exceeds its bound, as it may after a
-// step. It closes those with the most unread output, on the port that has more of it.
+// shedUnread closes connections if the unread output of all peers exceeds its bound, as it may
+// after a step. It closes the connections with the most unread output, on the port with more unread
+// output.
 func (h *Hub) shedUnread() {
 	// Large bodies count with their jobs, so for workers only the output beyond these bodies
 	// counts.
@@ -135,7 +136,8 @@ func (h *Hub) ReserveTLS(n int64) bool {
 	return true
 }
 
-// connToClose is a connection to close, what it holds, and the product by which it was chosen.
+// connToClose is a connection to close, the bytes that it holds, and the product by which it was
+// chosen.
 type connToClose struct {
 	conn   *Conn
 	bytes  int64
@@ -196,9 +198,9 @@ func (c *Conn) hasStalledFrame(now int64) bool {
 	return c.unfinished.bytes.Load() > 0 && now-c.unfinished.progressAt.Load() > int64(maxUnfinishedTime)
 }
 
-// Sweep closes connections whose unfinished frames get no further bytes, and congested ones that
-// read nothing. It makes the owners of other connections with much to read check these connections
-// again: congestion depends on the unread output of all peers.
+// Sweep closes connections whose unfinished frames get no further bytes, and congested connections
+// that read nothing. It makes the owners of other connections with much to read check these
+// connections again: congestion depends on the unread output of all peers.
 func (h *Hub) Sweep() {
 	now := h.Now()
 	var found []*Conn

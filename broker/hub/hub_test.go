@@ -60,7 +60,7 @@ func (s *testPeer) steps(cmds []hub.Command) {
 	s.sink.Step(cmds, nil)
 }
 
-// expectOutput takes the output and compares its payloads with the expected ones.
+// expectOutput takes the output and compares its payloads with the expected payloads.
 func (s *testPeer) expectOutput(want ...string) {
 	s.t.Helper()
 	var got []string

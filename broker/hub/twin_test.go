@@ -136,7 +136,7 @@ func (tw *twin) markWritten(s *shadow, n int) {
 	}
 }
 
-// markRead records that a submitter reuses an id, which shows that it has read the outcome being
+// markRead records that a submitter reuses an id: so the submitter has read the outcome being
 // written.
 func (tw *twin) markRead(id []byte) {
 	no, peer := tw.core.OutcomeOf(id)

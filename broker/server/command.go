@@ -18,7 +18,7 @@ const (
 	batchSize = 16
 	// maxHelloFrame is the longest payload that a peer may send before it has shown its token.
 	maxHelloFrame = 32 << 10
-	// maxClientName is how many bytes are kept of the name that a peer gives itself.
+	// maxClientName is how many bytes of a peer's own name are kept.
 	maxClientName = 256
 )
 

@@ -78,7 +78,7 @@ const (
 	// lingerBytes limits the bytes that the peer may still send in that time.
 	lingerTimeout = 2 * time.Second
 	lingerBytes   = 64 << 20
-	// minReadLimit is the smallest readLimit, and the first one, in bytes.
+	// minReadLimit is the smallest readLimit, and the first readLimit, in bytes.
 	minReadLimit = 16 << 10
 	// minCollectedDrop is the size, in bytes, from which the memory of an unfinished frame that is
 	// dropped is collected at once.

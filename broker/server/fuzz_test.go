@@ -19,7 +19,7 @@ func FuzzInput(f *testing.F) {
 	f.Add(append(header(3000), header(1<<20)...), uint8(200), uint16(700), uint32(minBigFrame))
 	f.Fuzz(func(t *testing.T, data []byte, big uint8, piece uint16, limit uint32) {
 		const max = 2 * minBigFrame
-		// Some of the frames are big ones.
+		// Some of the frames are big.
 		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
 		in := input{pool: &container.Buffers{MaxBytes: maxPool}, maxPayload: max, maxOwnAlloc: int(limit)}
 		var want, got [][]byte

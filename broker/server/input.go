@@ -175,7 +175,7 @@ func (in *input) nextPayload() (payload []byte, stable bool, err *wire.Error) {
 	return payload, !in.inUse, nil
 }
 
-// isBig reports whether the unfinished frame is a big one.
+// isBig reports whether the unfinished frame is big.
 func (in *input) isBig() bool { return in.size > wire.HeaderLen+minBigFrame }
 
 // release frees a frame whose payload is no longer needed.

@@ -14,7 +14,7 @@ import (
 )
 
 // TestInputDuringWriteIsHandled: a loop handles the bytes that it reads while another goroutine is
-// about to write the loop's output, although that output does not wake the loop.
+// about to write the loop's output. The output does not wake the loop.
 func TestInputDuringWriteIsHandled(t *testing.T) {
 	t.Parallel()
 	s, err := Start(testOptions(nil), zerolog.Nop())

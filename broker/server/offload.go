@@ -13,9 +13,8 @@ import (
 // shorter ones.
 const minOffload = 512 << 10
 
-// offload runs work outside the loop, then done on the loop, and then handles what has arrived
-// meanwhile. bytes is the memory that work holds. work must not touch anything that belongs to the
-// loop.
+// offload runs work outside the loop, then done on the loop, and then handles the input that has
+// arrived meanwhile. bytes is the memory that work holds. work must not touch the loop's data.
 func (c *conn) offload(bytes int, work, done func()) {
 	c.readState, c.input.offloadedBytes = readAfterOffload, bytes
 	resume := func() {

@@ -193,7 +193,7 @@ func (s *Server) HTTPAddr() net.Addr {
 	return s.httpLn.Addr()
 }
 
-// Reload reads tokens and certificates again. If that fails, the old ones stay in force.
+// Reload reads tokens and certificates again. If the reading fails, the old ones stay in force.
 func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log) }
 
 // CertificateWarning returns the Warning about the TLS certificate.

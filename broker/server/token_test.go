@@ -33,8 +33,8 @@ func TestWrongTokensAreCounted(t *testing.T) {
 			t.Errorf("%.80s: %d are counted, want %d", first, n, i+1)
 		}
 	}
-	// A peer that has not shown a token may not send a long frame, which would take the memory
-	// that others need for theirs.
+	// A peer that has not shown a token may not send a long frame: the frame would take memory that
+	// other peers need for their frames.
 	stranger := dial(t, s.SubmitAddr())
 	_, _ = stranger.Write(binary.BigEndian.AppendUint32(nil, maxHelloFrame+1))
 	stranger.wantFrame("error", "unauthorized")

@@ -19,8 +19,8 @@ func withTokens(t *testing.T, lines ...string) func(o *settings.Options) {
 	return func(o *settings.Options) { o.TokenFile = path }
 }
 
-// TestWorkerGetsAllowedTypes: a worker that serves several types gets jobs of those that its token
-// allows, with headers if it asked for them.
+// TestWorkerGetsAllowedTypes: a worker that serves several types gets jobs of the types that its
+// token allows, with headers if it asked for headers.
 func TestWorkerGetsAllowedTypes(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, withTokens(t, "any submit,work", "mails work mail-*,news"))

@@ -22,13 +22,13 @@ type Options struct {
 	// "tcp://host:port" without TLS, "unix:/path". HTTPAddr is where operators
 	// connect: one address, or "" for none.
 	SubmitAddr, WorkerAddr, HTTPAddr string
-	// SubmitSocket and WorkerSocket are paths of further unix sockets, "" for none. If one
-	// cannot be opened, the broker logs that and continues.
+	// SubmitSocket and WorkerSocket are paths of further unix sockets, "" for none. If a socket cannot
+	// be opened, the broker logs the error and continues.
 	SubmitSocket, WorkerSocket string
 
-	// MaxMemory is the memory, in bytes, from which the limits on memory are derived; 0 means
-	// unknown. Code that sets it must set those limits, too; only the limit on TLS connections,
-	// an eighth of MaxMemory, needs no setting.
+	// MaxMemory is the memory, in bytes, from which the limits on memory are derived; 0 means unknown.
+	// Code that sets MaxMemory must set these limits, too; only the limit on TLS connections, an
+	// eighth of MaxMemory, needs no setting.
 	MaxMemory int64
 	// MaxFrame bounds the payload of a frame in bytes.
 	MaxFrame int
@@ -47,8 +47,9 @@ type Options struct {
 	MaxJobGroups int
 	// MaxConns bounds connections; 0 stands for as many as the limit on open files allows.
 	MaxConns int
-	// MaxHTTPConns bounds the connections of operators. Beyond it, the connection that has been
-	// idle longest is closed or, if none is idle, the one whose request has run longest.
+	// MaxHTTPConns bounds the connections of operators. Beyond the bound, the connection that has been
+	// idle longest is closed or, if no connection is idle, the connection whose request has run
+	// longest.
 	MaxHTTPConns int
 	// PageLinks are other pages that the broker's page links to, each NAME=URL.
 	PageLinks []string
@@ -62,7 +63,7 @@ type Options struct {
 	MaxInbound int64
 	// MaxPrefetch bounds the jobs that one connection may hold.
 	MaxPrefetch int
-	// Retries is the default number of a job's retries: the runs that may follow its first one.
+	// Retries is the default number of a job's retries: the runs that may follow its first run.
 	Retries int
 	// DefaultType is the type of submits without one; "" refuses them.
 	DefaultType string
@@ -231,9 +232,9 @@ func (o *Options) IsExposed() bool {
 	return slices.ContainsFunc(addresses, o.Options.IsExposed)
 }
 
-// EventLoops returns Loops or, if that is 0, a quarter of the number of processors, rounded
-// down, but at least one and at most 256. A job whose submitter and worker are on different
-// loops costs a third more, so another loop is worth it only if one loop cannot do the work.
+// EventLoops returns Loops or, if Loops is 0, a quarter of the number of processors, rounded down,
+// but at least one and at most 256. A job whose submitter and worker are on different loops costs a
+// third more, so another loop is worth it only if one loop cannot do the work.
 func (o *Options) EventLoops(processors int) int {
 	if o.Loops > 0 {
 		return o.Loops

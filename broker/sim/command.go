@@ -171,7 +171,7 @@ type command struct {
 	rate        float64
 	burst       int
 	run         int // the number of a borrowed job, in the command that borrows it and in later ones about it
-	// others are settings that are changed together with this one.
+	// others are settings that are changed together with this setting.
 	others []*command
 }
 

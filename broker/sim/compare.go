@@ -120,8 +120,8 @@ func (r *runner) compareLedgers() error {
 	return nil
 }
 
-// compareType compares what can be read about a type. Of the core's description it adopts what
-// is not compared: how many jobs groups hold back.
+// compareType compares the readable facts about a type. It adopts one fact from the core and does
+// not compare it: how many jobs groups hold back.
 func (o *oracle) compareType(ot *oracleType, info broker.TypeInfo) error {
 	want, owners := info, map[int]bool{0: true}
 	want.OldestAge, want.Workers, want.IdleWorkers = 0, 0, 0

@@ -220,7 +220,7 @@ func (g *generator) verb() verb {
 	panic("sim: weights do not add up")
 }
 
-// time returns the time of the next command. Often it is the time of the last one, often
+// time returns the time of the next command. Often this is the time of the last command, often
 // exactly a deadline. Sometimes it jumps forwards or backwards.
 func (g *generator) time(v verb) int64 {
 	sameTimePercent := g.number("sameTime")

@@ -70,8 +70,8 @@ func namesOf(list []string) (names [][]byte) {
 	return names
 }
 
-// compareJob compares what can be read about the job with an id. Of the core's description it
-// adopts what is not compared: why a job waits, except for workers, and how it ended.
+// compareJob compares the readable facts about the job with an id. It adopts some facts from the
+// core and does not compare them: why a job waits, except for workers, and how it ended.
 func (r *runner) compareJob(id string) error {
 	o, d := r.oracle, r.driver
 	got, found := d.core.Explain(o.now, []byte(id))

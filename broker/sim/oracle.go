@@ -303,7 +303,7 @@ func (o *oracle) connect(c *command) {
 	o.peers = append(o.peers, p)
 }
 
-// nextNumber returns a number that is larger than all previous ones.
+// nextNumber returns a number that is larger than all previous numbers.
 func (o *oracle) nextNumber() int {
 	o.lastNumber++
 	return o.lastNumber

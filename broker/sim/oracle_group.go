@@ -117,9 +117,9 @@ func (o *oracle) forgetRates(pattern string) {
 	maps.DeleteFunc(o.rates, func(at ruleGroup, _ *rateState) bool { return at.pattern == pattern })
 }
 
-// groupsWithout returns the groups that would exist at a time if the given job did not: those of
-// all other jobs, and those that a rate still remembers. If surely is set, only rates that must
-// still remember the group count.
+// groupsWithout returns the groups that would exist at a time without the given job: the groups of
+// all other jobs, and the groups that a rate still remembers. If surely is set, only rates that
+// must still remember the group count.
 func (o *oracle) groupsWithout(leaver *oracleJob, at int64, surely bool) map[string]bool {
 	groups := map[string]bool{}
 	for _, j := range o.jobs {

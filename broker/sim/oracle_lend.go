@@ -28,8 +28,8 @@ func (p *oraclePeer) has(id string) bool {
 // toEnd moves a worker to the end of the line.
 func (o *oracle) toEnd(w *oraclePeer) { w.position = o.nextNumber() }
 
-// delayClash handles a job that should go to a worker which runs a borrowed job with the same id:
-// the job waits for a while, and the worker goes to the end of the line.
+// A job should go to a worker that already runs a borrowed job with the same id. delayClash makes
+// the job wait for a while, and moves the worker to the end of the line.
 func (o *oracle) delayClash(w *oraclePeer, j *oracleJob) {
 	j.state, j.until = delayed, o.now+int64(broker.ClashDelay)
 	o.setTimer(j)
@@ -128,8 +128,7 @@ func (o *oracle) allot(c *command) {
 	o.peer(c.peer).room = c.room
 }
 
-// compareMoves checks that a fleet that looks only at what EachIdleChange reports knows which types have
-// jobs to lend.
+// compareMoves checks that a fleet knows from EachIdleChange alone which types have jobs to lend.
 func (r *runner) compareMoves() error {
 	d := r.driver
 	lendable := func(typ []byte) bool { return d.core.Demand(typ).Jobs > 0 }
@@ -146,8 +145,8 @@ func (r *runner) compareMoves() error {
 	return nil
 }
 
-// compareLending compares what a fleet is told about a type: the jobs that could be lent, and
-// how many borrowed jobs the workers could take.
+// compareLending compares the facts about a type that a fleet gets: the jobs that could be lent,
+// and how many borrowed jobs the workers could take.
 func (r *runner) compareLending(ot *oracleType) error {
 	o, b := r.oracle, r.driver.core
 	if ot.rate > 0 || o.vanished > 0 || !r.driver.watched {

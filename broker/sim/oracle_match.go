@@ -17,8 +17,8 @@ func (o *oracle) lineUp() {
 	}
 }
 
-// handOut gives the best job that may run to the worker that serves its type and has been idle
-// longest, until there is no such job and worker.
+// handOut gives the best job that may run to the worker of its type that has been idle longest. It
+// repeats this until there is no such job or no such worker.
 func (o *oracle) handOut() {
 	if o.stopped {
 		return

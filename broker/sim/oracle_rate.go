@@ -77,8 +77,7 @@ func (r *rateState) take(j *oracleJob, now int64, q quota) {
 }
 
 // giveBack handles a job that its worker gives back, which need not count any more. If the job
-// started at the very time at which the rate was set, the oracle does not know which came
-// first.
+// started at the very time at which the rate was set, the oracle does not know their order.
 func (r *rateState) giveBack(j *oracleJob, now int64) {
 	for i := range slices.Backward(r.starts) {
 		if s := &r.starts[i]; s.job == j && s.at == j.stateSince && s.minCost > 0 {

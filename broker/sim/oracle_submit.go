@@ -251,7 +251,7 @@ func (o *oracle) revoke(c *command) {
 	}
 }
 
-// revokeAll revokes all waiting jobs, or all running ones, of a type or a group.
+// revokeAll revokes all waiting jobs, or all running jobs, of a type or a group.
 func (o *oracle) revokeAll(c *command) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.state == ended || c.boolArg != (j.state == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {

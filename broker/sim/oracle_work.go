@@ -218,7 +218,7 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	return wait
 }
 
-// gone handles a connection that is lost or is closed because of a frame that it sent.
+// gone handles a connection that is lost, or that is closed because of a bad frame.
 func (o *oracle) gone(c *command) {
 	i := slices.IndexFunc(o.peers, func(p *oraclePeer) bool { return p.number == c.peer })
 	p := o.peers[i]
@@ -230,9 +230,9 @@ func (o *oracle) gone(c *command) {
 	}
 }
 
-// workerGone gives a lost worker's jobs to others, while their retries last, after a pause if an idle
-// worker may be a connection of the same process. If the worker was
-// closed because of a frame that it sent while exactly one job was out on it, that job fails.
+// workerGone gives a lost worker's jobs to others, while their retries last, after a pause if an
+// idle worker may be a connection of the same process. If a bad frame closed the worker while
+// exactly one job was out on it, this job fails.
 func (o *oracle) workerGone(w *oraclePeer, reason string) {
 	guilty, code := reason != "" && len(w.out) == 1, broker.JobLost
 	if guilty {

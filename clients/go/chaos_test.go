@@ -85,7 +85,7 @@ func (c *cutter) passOn(client net.Conn) {
 	both.Wait()
 }
 
-// chaosSeed returns the seed of -seed, or a new one, and prints it.
+// chaosSeed returns the seed of -seed, or a new seed, and prints it.
 func chaosSeed(t *testing.T) uint64 {
 	t.Helper()
 	n := *seed

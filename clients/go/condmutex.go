@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// condMutex is a lock with a way to wait until what it guards changes. A submitter's connections
+// condMutex is a lock with a way to wait until the guarded state changes. A submitter's connections
 // share one.
 type condMutex struct {
 	sync.Mutex

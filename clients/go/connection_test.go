@@ -52,9 +52,9 @@ func TestLossEndsWaitingCalls(t *testing.T) {
 	}
 }
 
-// newCloggedSubmitter returns a submitter whose writer is blocked in writing job "first", which its
-// broker does not read further, so that later jobs stay in the client. The next
-// connection is to the fake.
+// newCloggedSubmitter returns a submitter whose writer is blocked in writing job "first": the
+// broker reads no further, so that later jobs stay in the client. The next connection is to the
+// fake.
 func newCloggedSubmitter(t *testing.T, f *fakeBroker) (s *gloom.Submitter, first *gloom.Pending, broker *peer) {
 	t.Helper()
 	ours, theirs := net.Pipe()

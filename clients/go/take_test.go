@@ -148,8 +148,8 @@ func TestServedTypesCanChange(t *testing.T) {
 	}
 }
 
-// TestServeSendsExpectedFrames checks the frames of a worker that changes its types, and of one that
-// stops while it serves none.
+// TestServeSendsExpectedFrames checks the frames of a worker that changes its types, and of a
+// worker that stops while it serves no types.
 func TestServeSendsExpectedFrames(t *testing.T) {
 	f := newFakeBroker(t)
 	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 0})

@@ -299,7 +299,7 @@ func drainAndClose(w *world) {
 }
 
 // leaves: the broker forgets a kept outcome once it has sent it. A client that leaves still reads
-// those that were sent; the broker keeps the others.
+// outcomes that were sent; the broker keeps all other outcomes.
 func leaves(w *world) {
 	for _, secure := range []bool{false, true} {
 		cert := filepath.Join(w.TempDir(), "cert")

@@ -50,8 +50,8 @@ func (l *Ledger) Ended() uint64 {
 type Limits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int `json:"concurrency"`
-	// Rate limits the jobs that are dispatched per second. Burst is how many of them may be
-	// dispatched at once; without it, they are evenly spaced.
+	// Rate limits the jobs that are dispatched per second. Burst is the number of jobs that may be
+	// dispatched at once; without a burst, jobs are evenly spaced.
 	Rate  float64 `json:"rate"`
 	Burst int     `json:"burst"`
 }
@@ -65,8 +65,8 @@ type Fair struct {
 type RuleLimits struct {
 	// Concurrency limits the group's jobs that run at a time; with 0, none run.
 	Concurrency *int64 `json:"concurrency,omitempty"`
-	// Rate limits the group's jobs that are dispatched per second. Burst is how many of them may be
-	// dispatched at once.
+	// Rate limits the group's jobs that are dispatched per second. Burst is the number of jobs that
+	// may be dispatched at once.
 	Rate  *float64 `json:"rate,omitempty"`
 	Burst *int64   `json:"burst,omitempty"`
 }
@@ -172,8 +172,8 @@ type History struct {
 	// Queued and Running are the jobs at the end of each step.
 	Queued  []*float64 `json:"queued"`
 	Running []*float64 `json:"running"`
-	// WaitP50 and WaitP95 are estimated quantiles of the waits of the jobs that were dispatched
-	// in each step; RunP50 and RunP95 are those of the runs that ended in it.
+	// WaitP50 and WaitP95 are estimated quantiles of the waits of the jobs that were dispatched in
+	// each step; RunP50 and RunP95 are quantiles of the runs that ended in the step.
 	WaitP50 []*float64 `json:"wait_p50_ms"`
 	WaitP95 []*float64 `json:"wait_p95_ms"`
 	RunP50  []*float64 `json:"run_p50_ms"`
@@ -281,8 +281,8 @@ type Run struct {
 	// StartedAt is when the run began; see End for the format.
 	StartedAt string `json:"started_at"`
 	RanMS     int64  `json:"ran_ms"`
-	// Outcome is answered, failed, lost (with its worker), timed_out or released (given
-	// back); or it is cancelled or discarded, if that happened to the job during the run.
+	// Outcome is answered, failed, lost (with its worker), timed_out or released (given back). It is
+	// cancelled or discarded if the job was cancelled or discarded during the run.
 	Outcome string `json:"outcome"`
 	// Error is the first KiB of the reason why it has no answer.
 	Error string `json:"error,omitempty"`
@@ -407,7 +407,7 @@ type Many struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Forgotten counts what was discarded with a type that was forgotten.
+// Forgotten counts the jobs that were discarded when their type was forgotten.
 type Forgotten struct {
 	Type      string `json:"type"`
 	Discarded int    `json:"discarded"` // waiting jobs
@@ -521,8 +521,8 @@ type Status struct {
 	Workers       int     `json:"workers"`
 	Types         int     `json:"types"`
 	// Dead counts the failed jobs that are kept, and DeadBytes is the memory that they take.
-	// DeadDropped counts those that were dropped because a limit was reached: dead_letters for one
-	// type, or dead_bytes for all.
+	// DeadDropped counts failed jobs that were dropped because a limit was reached: dead_letters for
+	// one type, or dead_bytes for all types.
 	Dead        int              `json:"dead"`
 	DeadBytes   int64            `json:"dead_bytes"`
 	DeadDropped uint64           `json:"dead_dropped"`

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// segmentMark is put before "." and ".." in paths, because browsers and proxies remove these segments,
-// and before "/", because to http.ServeMux a segment %2F is only a slash at the path's end.
-// No name contains it, since names are UTF-8.
+// segmentMark is put before "." and ".." in paths, because browsers and proxies remove these
+// segments. It is put before "/", because http.ServeMux takes a segment %2F for a slash at the
+// path's end. No name contains it, since names are UTF-8.
 const segmentMark = "\xff"
 
 // Segment escapes any name as one segment of a path.

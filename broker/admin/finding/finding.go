@@ -19,8 +19,8 @@ const (
 	// maxTracked bounds the conditions that are remembered between looks. The least severe ones
 	// beyond it are dropped.
 	maxTracked = 10_000
-	// maxAlikeFindings is the largest number of findings that differ only in their subject and are
-	// still listed one by one if Fold is set.
+	// If Fold is set, findings that differ only in their subject are listed one by one up to
+	// maxAlikeFindings.
 	maxAlikeFindings = 3
 )
 

@@ -8,9 +8,9 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// TestFindingsAreOrderedAndFolded: the most severe findings come first, equally severe ones in
-// the order in which they were added. More than three similar findings are folded into the first
-// one. Each finding says since when its condition has lasted without a break.
+// TestFindingsAreOrderedAndFolded: the most severe findings come first, equally severe ones in the
+// order in which they were added. More than three similar findings are folded into the first of
+// them. Each finding says since when its condition has lasted without a break.
 func TestFindingsAreOrderedAndFolded(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	var m Tracker

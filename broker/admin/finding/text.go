@@ -23,7 +23,7 @@ func JobsWaiting[N int | int64 | uint64](n N) string {
 	return Plural(n, "job") + " are waiting"
 }
 
-// DrainTime returns a sentence that says how soon n jobs will be done, "" if the rate is 0
+// DrainTime returns a sentence with the time in which n jobs will be done, or "" if the rate is 0
 // (unknown).
 func DrainTime[N int | int64 | uint64](n N, perSecond float64) string {
 	if perSecond <= 0 {

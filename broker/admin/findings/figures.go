@@ -77,9 +77,9 @@ type Type struct {
 	UsualWait, MeanRun time.Duration
 	// HeldJobs is how many of its queued jobs a rule of a group holds back.
 	HeldJobs int
-	// ExcessFailures counts the failed runs in excess of answered ones, the last failure at FailedAt.
-	// AnsweredSince reports whether any run has been answered since, the last one at AnsweredAt.
-	// ExpiredAt is when a deadline last passed.
+	// ExcessFailures counts the failed runs in excess of answered runs; the last run failed at
+	// FailedAt. AnsweredSince reports whether any run has been answered since, the last one at
+	// AnsweredAt. ExpiredAt is when a deadline last passed.
 	ExcessFailures                  uint64
 	AnsweredSince                   bool
 	FailedAt, AnsweredAt, ExpiredAt time.Time
@@ -195,7 +195,7 @@ func (g *growth) isRecent(now time.Time) bool {
 	return !g.grewAt.IsZero() && now.Sub(g.grewAt) <= recentTime
 }
 
-// peak is the peak of a number in the current period and in the previous one.
+// peak is the peak of a number in the current period and in the previous period.
 type peak struct {
 	current, previous uint64
 	hasPrevious       bool // previous is known

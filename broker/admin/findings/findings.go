@@ -12,7 +12,8 @@ import (
 const (
 	// recentTime is how long an event counts as recent.
 	recentTime = 3 * time.Second
-	// FailingFor is how long failed runs are a finding if no run has been answered since.
+	// For FailingFor after the last failure, failed runs are a finding if no run has been answered
+	// since.
 	FailingFor = time.Minute
 )
 

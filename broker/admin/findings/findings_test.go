@@ -82,8 +82,8 @@ func TestJobsWithoutLocalWorkerMayRunElsewhere(t *testing.T) {
 	}
 }
 
-// TestMostSevereFindingsAreListed: if there are very many findings, the most severe ones are listed
-// and the others counted; conditions that last for less than a second are not reported.
+// TestMostSevereFindingsAreListed: if there are very many findings, the most severe findings are
+// listed and the others counted. Conditions that last for less than a second are not reported.
 func TestMostSevereFindingsAreListed(t *testing.T) {
 	const n = 50_000
 	types := make([]*findings.Type, n)
@@ -188,8 +188,8 @@ func TestTypeThatOnlyFailsIsReported(t *testing.T) {
 	}
 }
 
-// TestOverlongWaitIsReported: a job that waits long is reported if it is not held back and others
-// overtake it; one that waits very long is reported whatever was usual.
+// TestOverlongWaitIsReported: a job that waits long is reported if it is not held back and other
+// jobs overtake it; a job that waits very long is reported whatever wait is usual.
 func TestOverlongWaitIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		overtaken bool

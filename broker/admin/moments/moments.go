@@ -29,7 +29,7 @@ type Moment struct {
 }
 
 // Histograms counts since a daemon's start how long jobs waited and ran. The buckets end at Bounds,
-// in seconds; one more bucket counts what is longer. Waits and Runs are nil if they are not known.
+// in seconds; one more bucket counts longer times. Waits and Runs are nil if they are not known.
 type Histograms struct {
 	Bounds []float64 `json:"bounds"`
 	Waits  []uint64  `json:"wait"`

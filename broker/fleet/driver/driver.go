@@ -63,7 +63,8 @@ func (m member) Step(now int64) bool {
 }
 
 // Send sends the messages at once unless another goroutine is sending. In that case the driver's
-// goroutine sends what is added in the meantime; otherwise the first sender might never finish.
+// goroutine sends the messages that are added in the meantime; otherwise the first sender might
+// never finish.
 func (m member) Send() {
 	d := m.driver
 	d.hasMore.Store(true)
@@ -453,7 +454,7 @@ type Health struct {
 	NameTaken bool
 	// UpBrokers is the number of other brokers to which this broker may lend jobs.
 	UpBrokers int
-	// LostBrokers are brokers that were lost in the last ten minutes, OtherVersions those that
+	// LostBrokers are brokers that were lost in the last ten minutes, OtherVersions are brokers that
 	// use another version.
 	LostBrokers, OtherVersions []string
 }
@@ -500,7 +501,7 @@ type Info struct {
 	AwayReason string
 	Since      time.Time
 	URL        string
-	// These count what was sent to and received from NATS since the start.
+	// Counters of the traffic to and from NATS since the start.
 	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
 }
 

@@ -180,8 +180,8 @@ func TestConnectionsLeakNoDescriptors(t *testing.T) {
 	b.checkAlive(t)
 }
 
-// TestFileLimitIsSurvived: if more connections arrive than the daemon may have open files,
-// the daemon survives, keeps the connections that it has, and serves new ones once the flood is
+// TestFileLimitIsSurvived: if more connections arrive than the daemon may have open files, the
+// daemon survives and keeps its present connections. It serves new connections once the flood is
 // over.
 func TestFileLimitIsSurvived(t *testing.T) {
 	t.Parallel()

@@ -37,8 +37,8 @@ func (d *daemon) takeAll(t tb, w worker, n int) (bodies []string) {
 	return bodies
 }
 
-// checkTurns checks that among any n hand-outs in a row each of n groups has exactly one, and that
-// the jobs of a group come in the order of their age. The first letter of a body is its group.
+// checkTurns checks that each of n groups has exactly one of any n hand-outs in a row, and that the
+// jobs of a group come in the order of their age. The first letter of a body is its group.
 func checkTurns(t *testing.T, bodies []string, n int) {
 	t.Helper()
 	for i := 0; i+n <= len(bodies); i++ {

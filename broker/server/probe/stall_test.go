@@ -17,9 +17,9 @@ func (d *daemon) freeze(long time.Duration, do func()) {
 	time.Sleep(time.Until(end))
 }
 
-// TestStallBlamesNoWorker: the daemon reads an answer that arrived while its process was
-// stopped before it checks whether the run has timed out, so that no worker is blamed for the
-// stall. Runs without an answer time out soon after that.
+// TestStallBlamesNoWorker: an answer arrives while the daemon's process is stopped. The daemon
+// reads the answer before it checks whether the run has timed out, so that no worker is blamed for
+// the stall. Runs without an answer time out soon after that.
 func TestStallBlamesNoWorker(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

@@ -157,7 +157,7 @@ func TestDeadActions(t *testing.T) {
 }
 
 // TestActionsApplyToChosenRows: rows are chosen one by one or all together, and the actions apply
-// to the chosen ones; refusals are reported.
+// to the chosen rows. Refusals are reported.
 func TestActionsApplyToChosenRows(t *testing.T) {
 	w := startBusyBroker(t)
 	b := w.openPage("#/jobs?id=report-0")

@@ -176,7 +176,7 @@ func TestHiddenTabHasNoGap(t *testing.T) {
 }
 
 // TestTypeShowsItsOwnFindings: a type shows its own findings even if many others are more severe.
-// Similar findings share one card, which can be expanded, and whose advice has buttons for the
+// Similar findings share one card, which can be expanded. The card's advice has buttons for the
 // actions that it names.
 func TestTypeShowsItsOwnFindings(t *testing.T) {
 	w := start(t, nil)

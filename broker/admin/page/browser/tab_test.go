@@ -66,7 +66,7 @@ func TestPageAsksForToken(t *testing.T) {
 }
 
 // TestOpenPageSurvivesBrokerRestart: an open page says that the broker does not answer, and
-// continues with the restarted one.
+// continues with the restarted broker.
 func TestOpenPageSurvivesBrokerRestart(t *testing.T) {
 	w := start(t, nil)
 	b := w.openPage("")
@@ -140,7 +140,7 @@ func TestEveryViewByKeyboard(t *testing.T) {
 }
 
 // TestSearchListsMatches: the search field lists matches as the user types, and the arrow keys or
-// the pointer choose one.
+// the pointer choose a match.
 func TestSearchListsMatches(t *testing.T) {
 	w := startBusyBroker(t)
 	b := w.openPage("")

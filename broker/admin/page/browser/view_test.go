@@ -121,8 +121,8 @@ func TestChangesShowWithoutReload(t *testing.T) {
 	b.CheckPolicy()
 }
 
-// TestTypeShowsItsGroups: a type shows the groups of its own jobs, those that a rule holds
-// back, and where to find more.
+// TestTypeShowsItsGroups: a type shows the groups of its own jobs, the groups that a rule holds
+// back, and a link to more groups.
 func TestTypeShowsItsGroups(t *testing.T) {
 	w := start(t, nil)
 	jobs := []gloom.Job{{Type: "report", Groups: []string{"acme"}}, {Type: "mail", ID: "mail-plain"}}

@@ -40,7 +40,7 @@ func start(t *testing.T, args ...string) *broker {
 	return b
 }
 
-// begin starts the broker: the first time at any address, later at the same one.
+// begin starts the broker: the first time at any address, later at the same address.
 func (b *broker) begin() {
 	b.t.Helper()
 	cmd := exec.Command(filepath.Join(gloomdDir, "gloomd"), append(append([]string{"--drain-timeout", "1s"}, b.args...), "--submit-addr", b.submit,

@@ -286,8 +286,8 @@ const healthyPattern = "Everything is healthy|One thing needs attention"
 // advice.
 type finding struct{ text, advice string }
 
-// findings returns the findings that the page lists: each has a severity, a paragraph that
-// describes the problem, and one with advice.
+// findings returns the findings that the page lists: each has a severity, a paragraph about the
+// problem, and a paragraph with advice.
 func (p *pageUser) findings() (findings []finding) {
 	p.t.Helper()
 	var item *element

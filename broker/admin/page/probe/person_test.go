@@ -337,8 +337,9 @@ func (p *pageUser) clickOn(role, name string) {
 
 var errUnseen = errors.New("it cannot be seen, or something is before it")
 
-// click makes the person click where the thing is visible, or returns why that is not possible. If the
-// page moves while the mouse is on its way, the click does not reach what is there then.
+// click makes the person click where the thing is visible, or returns why that is not possible. If
+// the page moves while the mouse is on its way, the click does not hit another thing that has moved
+// there.
 func (p *pageUser) click(x *element) error {
 	node, err := tryCommand(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
 	if err != nil {

@@ -34,7 +34,7 @@ const refusalPattern = "does not know this token|may not|cannot be a token|is no
 // refusedErrors are the console's texts about a request without a valid token.
 var refusedErrors = []string{"status of 401", "status of 403", missingError}
 
-// enterToken types a token where the page asks for one.
+// enterToken types a token into the page's field for tokens.
 func (p *pageUser) enterToken(token string) {
 	p.t.Helper()
 	p.typeInto("textbox", "Token", token)
@@ -56,8 +56,8 @@ func (p *pageUser) changeButtonsShown() (found []string) {
 	return found
 }
 
-// TestPageWithEachToken visits the page without a token, with a wrong one, and with a token of each
-// scope.
+// TestPageWithEachToken visits the page without a token, with a wrong token, and with a token of
+// each scope.
 func TestPageWithEachToken(t *testing.T) {
 	t.Parallel()
 	b, _ := startGuardedBroker(t)

@@ -58,7 +58,7 @@ func run(ctx context.Context, role, listen, broker string) error {
 	return fmt.Errorf("usage: trace web | worker, not %q", role)
 }
 
-// startTracing sends all spans of this process to the collector; flush sends the last ones.
+// startTracing sends all spans of this process to the collector; flush sends the last spans.
 func startTracing(ctx context.Context, service string) (flush func(), err error) {
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ func serveWeb(ctx context.Context, listen string, opts []gloom.Option) error {
 	defer jobs.Close()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /thumbnail", func(w http.ResponseWriter, r *http.Request) {
-		// Continue the caller's trace, if the request has one.
+		// Continue the caller's trace, if the request has a trace.
 		ctx := otel.GetTextMapPropagator().Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx, span := tracer.Start(ctx, "GET /thumbnail", trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
