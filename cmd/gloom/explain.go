@@ -36,20 +36,20 @@ job that is kept, also show its body.`,
 
 func (t *tool) explain(ctx context.Context, id, query string) error {
 	err := printOne(ctx, t, "/v1/jobs/"+api.Segment(id)+query, func(j *api.Job) string {
-		state := j.State
-		if state == "ended" {
-			if state = "ended: " + j.Outcome; j.KeepMS > 0 {
+		state := "is " + j.State
+		if j.State == "ended" {
+			if state = "has ended: " + j.Outcome; j.KeepMS > 0 {
 				state += "; its outcome is kept"
 			}
 			if j.End != nil {
-				return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeHistory(j))+describeBody(j)+t.deadLetterHint(ctx, j))
+				return fmt.Sprintf("%s, of type %s, %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeHistory(j))+describeBody(j)+t.deadLetterHint(ctx, j))
 			}
 		}
 		if j.Unwanted {
 			state += ", but nobody waits for it"
 		}
 		findings, _ := t.findings(ctx, "") // without an answer, show the job without them
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(&findings.value, j), ""))
+		return fmt.Sprintf("%s, of type %s, %s\n%s", cli.QuoteName(j.ID), cli.QuoteName(j.Type), state, fieldTable(describeJob(j))+describeBody(j)+describeFindings(findingsAbout(&findings.value, j), ""))
 	})
 	if httpStatus(err) == http.StatusNotFound {
 		d, err := t.findDead(ctx, id, err)

@@ -305,8 +305,11 @@ func (v *outcomePrinter) finish(counts outcomeCounts, outstanding int, cause, ou
 	var stop *cli.Fault
 	if (cut || errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted) && outstanding > 0 && !v.job.Detach {
 		ending := "cancelled"
-		if v.job.Keep > 0 {
-			ending = "kept, and continue"
+		switch {
+		case v.job.Keep > 0 && outstanding == 1:
+			ending = "continues (kept)"
+		case v.job.Keep > 0:
+			ending = "continue (kept)"
 		}
 		s += fmt.Sprintf("; %s %s", humanize.Comma(int64(outstanding)), ending)
 	}

@@ -228,7 +228,7 @@ func (f *finder) checkType(t *Type) {
 		}).Immediate = true
 	}
 	if f.Now.Sub(t.ExpiredAt) <= recentTime {
-		find(api.Warning, "expired", fixedMessage("jobs of it passed their deadline before they were done",
+		find(api.Warning, "expired", fixedMessage("some of its jobs reached their deadline before they were done",
 			"add workers, or give its jobs more time (expires_ms)")).Immediate = true
 	}
 	liveJobs := int64(t.Figures.Queued + t.Figures.Delayed + t.Figures.Running)
@@ -305,15 +305,23 @@ func (f *finder) checkStopped(t *Type, find func(severity, cause string, msg mes
 		}
 		if t.Figures.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
-				return fmt.Sprintf("%s, and none is running: its %d workers are busy with jobs of other types, hold overdue runs, or do not answer", finding.JobsWaiting(free), t.Figures.Workers),
-					"see what they do (gloom ls workers), or add workers"
+				text := finding.JobsWaiting(free) + ", and none is running: "
+				if t.Figures.Workers == 1 {
+					text += "its only worker is running jobs of other types or holds overdue runs"
+				} else {
+					text += fmt.Sprintf("its %d workers are busy with jobs of other types, hold overdue runs, or do not answer", t.Figures.Workers)
+				}
+				return text, "see what they do (gloom ls workers), or add workers"
 			})
 			return true
 		}
 		find(api.Warning, "all_busy", func() (string, string) {
 			text := fmt.Sprintf("%s: all %d workers are busy", finding.JobsWaiting(free), t.Figures.Workers)
-			if t.Figures.Workers == 0 {
-				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %d jobs", finding.JobsWaiting(free), t.Figures.Running)
+			switch t.Figures.Workers {
+			case 1:
+				text = finding.JobsWaiting(free) + ": its only worker is busy"
+			case 0:
+				text = fmt.Sprintf("%s: its workers are at other brokers and all busy, with %s", finding.JobsWaiting(free), finding.Plural(t.Figures.Running, "job"))
 			}
 			switch {
 			case t.peakJobs.isGrowing() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:

@@ -227,6 +227,27 @@ func TestTypeHeldBackByGroupsIsReported(t *testing.T) {
 	}
 }
 
+// TestBusyWorkersAreCounted: a finding about a type whose workers are busy counts them.
+func TestBusyWorkersAreCounted(t *testing.T) {
+	for _, c := range []struct {
+		workers int
+		running uint64
+		want    string
+	}{
+		{1, 1, "1 job is waiting: its only worker is busy"},
+		{3, 3, "1 job is waiting: all 3 workers are busy"},
+		{1, 0, "1 job is waiting, and none is running: its only worker is running jobs of other types or holds overdue runs; see"},
+		{3, 0, "1 job is waiting, and none is running: its 3 workers are running jobs of other types or hold overdue runs; see"},
+	} {
+		s := newWatchedType(c.workers, 0)
+		s.after.Queued, s.after.Running = 1, c.running
+		s.takeSnapshot()
+		if _, first := s.takeSnapshot(); !strings.HasPrefix(first, c.want) {
+			t.Errorf("%d workers, %d running: %q, want %q", c.workers, c.running, first, c.want)
+		}
+	}
+}
+
 // TestGrowingQueueIsReported: a queue is reported as growing if it has more jobs than at any time
 // lately, but not if a submitter always keeps the same number of jobs in the queue.
 func TestGrowingQueueIsReported(t *testing.T) {

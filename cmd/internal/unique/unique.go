@@ -4,6 +4,7 @@
 package unique
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -79,9 +80,9 @@ func (r *Request) Check() (field string, missing bool, reason string) {
 	case r.Period == PeriodWindow && r.Window == 0:
 		return "for_ms", true, "is missing: a window needs a length"
 	case r.Period != PeriodWindow && r.Window != 0:
-		return "for_ms", false, "is only for while window; while is " + r.Period.String()
+		return "for_ms", false, fmt.Sprintf(`needs "while" to be "window", but it is %q`, r.Period)
 	case r.Mode != ModeExtend && r.Max != 0:
-		return "max_ms", false, "is only for mode extend; mode is " + r.Mode.String()
+		return "max_ms", false, fmt.Sprintf(`needs "mode" to be "extend", but it is %q`, r.Mode)
 	}
 	return "", false, ""
 }
