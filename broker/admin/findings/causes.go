@@ -328,6 +328,8 @@ func (f *finder) checkStopped(t *Type, find func(severity, cause string, msg mes
 				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue is growing", t.Rates.In, t.Rates.Out)
 			case known:
 				text += "; at the current rate they are done in " + formatSpan(drain)
+			case t.MeanRun == 0 && t.StuckFor < minDrainTime:
+				return text, "add workers" // the first runs may just be long
 			default:
 				text += "; none has ended lately"
 			}

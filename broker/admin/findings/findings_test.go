@@ -248,6 +248,25 @@ func TestBusyWorkersAreCounted(t *testing.T) {
 	}
 }
 
+// TestFirstRunsMayBeLong: while no run has ended, the advice is to look for hanging workers only after
+// ten seconds. If runs usually take a second, it comes after three.
+func TestFirstRunsMayBeLong(t *testing.T) {
+	for meanRun, want := range map[time.Duration]int{0: 11, time.Second: 5} {
+		s := newWatchedType(1, 0)
+		s.MeanRun, s.after.Queued, s.after.Running = meanRun, 60, 1
+		for second := range 20 {
+			causes, first := s.takeSnapshot()
+			if second >= 2 && !slices.Equal(causes, []string{"all_busy"}) {
+				t.Errorf("mean %v: after %d s: %v %q", meanRun, second, causes, first)
+			}
+			s.after.OldestSeconds++
+			if hang := strings.Contains(first, "none has ended lately") && strings.Contains(first, "see whether some hang"); hang != (second >= want) {
+				t.Errorf("mean %v: after %d s: %q", meanRun, second, first)
+			}
+		}
+	}
+}
+
 // TestGrowingQueueIsReported: a queue is reported as growing if it has more jobs than at any time
 // lately, but not if a submitter always keeps the same number of jobs in the queue.
 func TestGrowingQueueIsReported(t *testing.T) {
