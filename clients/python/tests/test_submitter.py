@@ -17,6 +17,7 @@ from support import PATIENCE, FakeBroker, closed_port, eventually
 
 import gloom
 from gloom import Event, RawJSON
+from gloom._options import log_notice
 
 FAST = (0.001, 0.01)
 
@@ -903,6 +904,13 @@ class Brokers(SubmitterCase):
             jobs.submit("echo", wait=0.01)
         with self.assertRaises(gloom.NotConnected):
             jobs.submit("echo", wait=0)
+
+    def test_only_long_waits_for_the_next_attempt_are_logged(self):
+        with self.assertLogs("gloom", "WARNING") as log:
+            for wait in 0.03, 2.5:
+                log_notice(gloom.Notice(Event.FAILED, "broker", OSError("no"), wait))
+        first = "WARNING:gloom:broker: failed: no"
+        self.assertEqual(log.output, [first, first + "; next attempt in 2.5 s"])
 
     def test_submit_waits_for_the_first_one(self):
         addr = closed_port()

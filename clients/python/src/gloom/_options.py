@@ -29,8 +29,7 @@ class Event(enum.Enum):
     JOINED = "joined"  # a worker's socket has joined its type
     LOST = "lost"  # a connection was lost
     FAILED = "failed"  # an attempt to connect or join failed
-    #: A broker refuses a worker's hello or join permanently; this socket makes no
-    #: further attempt.
+    #: A broker refuses a worker permanently; this socket makes no further attempt.
     GIVEN_UP = "given up"
 
 
@@ -55,7 +54,8 @@ def log_notice(notice: Notice) -> None:
     elif notice.event is Event.GIVEN_UP:
         logger.error("%s: %s: %s", *told)
     else:
-        logger.warning("%s: %s: %s; next attempt in %.2f s", *told, notice.wait)
+        later = f"; next attempt in {notice.wait:.1f} s" if notice.wait >= 1 else ""
+        logger.warning("%s: %s: %s%s", *told, later)
 
 
 def split_addr(addr: str) -> tuple[str, str, int, bool]:
