@@ -594,8 +594,8 @@ class CutBroker:
         self.requests.clear()
         for frame in self.out:
             id = frame.get("id")
-            over = "body" in frame or frame.get("error") in END_CODES
-            if over and self.kept.get(id) and self.rng.random() < 0.5:
+            has_ended = "body" in frame or frame.get("error") in END_CODES
+            if has_ended and self.kept.get(id) and self.rng.random() < 0.5:
                 self.ended[id] = frame
         self.out.clear()
         self.bound = {id: kept for id, kept in self.bound.items() if kept}

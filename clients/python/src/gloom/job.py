@@ -163,9 +163,9 @@ def verdict(error: BaseException) -> Outcome:
         return failed(reason, delay_ms=error.delay_ms)
     if isinstance(error, Release):
         return Outcome("release", {"delay_ms": error.delay_ms})
-    begin = error.__traceback__ and error.__traceback__.tb_next  # without our frame
-    trace = "".join(traceback.format_exception(type(error), error, begin))
-    name, said = type(error).__name__, ""
+    traceback_start = error.__traceback__ and error.__traceback__.tb_next  # without this frame
+    trace = "".join(traceback.format_exception(type(error), error, traceback_start))
+    name, message = type(error).__name__, ""
     with contextlib.suppress(Exception):
-        said = str(error)
-    return failed(f"{name}: {said}" if said else name, trace.rstrip())
+        message = str(error)
+    return failed(f"{name}: {message}" if message else name, trace.rstrip())
