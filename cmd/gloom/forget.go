@@ -66,6 +66,9 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 		}
 		err = o.call(ctx, http.MethodDelete, path+"?jobs=true", nil, &out)
 	}
+	if errors.As(err, &r) && r.Code == "in_use" && strings.Contains(r.Reason, "it is paused") {
+		return (&cli.Fault{Code: cli.ExitFailed, Err: err}).SetHint("%s", commandLine("resume", typ))
+	}
 	if err != nil {
 		return err
 	}

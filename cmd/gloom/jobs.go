@@ -135,6 +135,9 @@ func newJobs(t *tool) *cobra.Command {
 			return printListing(cmd.Context(), l, path+"?"+query, emptyText, l.jobTable)
 		},
 	}
+	for _, state := range []string{"queued", "delayed", "running"} {
+		cli.SetWordHint(cmd, "--"+state, "did you mean --state "+state+"?")
+	}
 	f := cmd.Flags()
 	q.flags(f, "queued", "delayed", "running", "ended")
 	f.BoolVar(&ended, "ended", false, "list jobs that have ended, the latest first")

@@ -39,7 +39,10 @@ func newLimit(t *tool) *cobra.Command {
 		Long:    limitLong,
 		Example: limitExample,
 		Args: func(cmd *cobra.Command, args []string) error {
+			var number limit
 			switch {
+			case len(args) == 2 && number.parseNumber(args[1]) == nil:
+				return cli.Usagef("limit: unexpected argument %q", args[1]).SetHint("did you mean --concurrency %s?", args[1])
 			case !cmd.Flags().Changed("group"):
 				return exactArgs("a type")(cmd, args)
 			case l.group == "":

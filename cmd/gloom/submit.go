@@ -101,6 +101,10 @@ func newSubmit(t *tool) *cobra.Command {
 	cli.SetTopics(cmd,
 		cli.Topic{Name: "bodies", Short: "Bodies and answers that are JSON, text or bytes", Text: bodiesTopic},
 		cli.Topic{Name: "lines", Short: "Many jobs, lost connections and resuming", Text: linesTopic})
+	cli.SetWordHint(cmd, "-p", "did you mean --priority?")
+	cli.SetWordHint(cmd, "--retry", "did you mean --retries?")
+	cli.SetWordHint(cmd, "--file", "gloom submit TYPE - <FILE sends a file, --lines FILE a job for each of its lines")
+	cli.SetWordHint(cmd, "--type", "the type is an argument: gloom submit TYPE BODY")
 	f := cmd.Flags()
 	f.Int64Var(&s.job.Priority, "priority", 0, "larger numbers run first")
 	f.DurationVar(&s.job.Delay, "delay", 0, "do not run the job before this time has passed")

@@ -107,6 +107,9 @@ func newWork(t *tool) *cobra.Command {
 
 		ValidArgsFunction: w.complete,
 	}
+	cli.SetWordHint(cmd, "-c", "-j N runs N commands at once; the command comes after --")
+	cli.SetWordHint(cmd, "--concurrency", "did you mean --jobs?")
+	cli.SetWordHint(cmd, "--type", "the type is an argument: gloom work TYPE -- COMMAND")
 	cli.SetTopics(cmd, cli.Topic{Name: "commands", Short: "How commands get jobs, fail, and are stopped", Text: commandsTopic})
 	f := cmd.Flags()
 	f.IntVarP(&w.jobs, "jobs", "j", 1, "how many commands to run at once, for each broker")

@@ -189,10 +189,11 @@ func completeTopic(commands cobra.CompletionFunc) cobra.CompletionFunc {
 }
 
 // hintAnnotation followed by a word is the key of a command's annotation. The annotation is the
-// hint for users who wrongly give the word as a command or an argument.
+// hint for users who wrongly give the word as a command, an argument or a flag.
 const hintAnnotation = "hint "
 
-// SetWordHint sets the hint that is shown when a command is given a word that it does not know.
+// SetWordHint sets the hint that is shown when a command is given a word or a flag (--word, -w) that it
+// does not know.
 func SetWordHint(c *cobra.Command, word, hint string) {
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
@@ -252,8 +253,17 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 func flagError(cmd *cobra.Command, err error) error {
 	var notExist *pflag.NotExistError
 	var value *pflag.InvalidValueError
+	if errors.As(err, &notExist) {
+		dashes := "--"
+		if notExist.GetSpecifiedShortnames() != "" {
+			dashes = "-"
+		}
+		if hint := cmd.Annotations[hintAnnotation+dashes+notExist.GetSpecifiedName()]; hint != "" {
+			return Usagef("%w", err).SetHint("%s", hint)
+		}
+	}
 	switch {
-	case errors.As(err, &notExist) && notExist.GetSpecifiedShortnames() == "":
+	case notExist != nil && notExist.GetSpecifiedShortnames() == "":
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 		if suggestion := Suggest(notExist.GetSpecifiedName(), names); suggestion != "" {

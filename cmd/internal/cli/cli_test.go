@@ -37,6 +37,8 @@ func testProgram(out *bytes.Buffer) *cobra.Command {
 	group.AddCommand(&cobra.Command{Use: "list", Short: "List", ValidArgs: []string{"types", "workers"}, RunE: func(*cobra.Command, []string) error { return nil }})
 	root.AddCommand(run, group)
 	SetWordHint(root, "begin", "it has begun")
+	SetWordHint(run, "--numbers", "one is enough")
+	SetWordHint(run, "-n", "it has a long name")
 	return root
 }
 
@@ -57,6 +59,8 @@ func TestExitStatusOfEachFailure(t *testing.T) {
 		{"run --wait 30", 2, "prog: --wait \"30\": must be a time such as 1m30s, 5s or 200ms\nhint: did you mean --wait 30s?\n"},
 		{"run --nubmer 1", 2, "prog: unknown flag: --nubmer\nhint: did you mean --number?\n"},
 		{"run -x", 2, "prog: unknown shorthand flag: 'x' in -x\nhint: prog run --help lists the options with their defaults\n"},
+		{"run --numbers 1", 2, "prog: unknown flag: --numbers\nhint: one is enough\n"},
+		{"run -n1", 2, "prog: unknown shorthand flag: 'n' in -n1\nhint: it has a long name\n"},
 		{"run extra", 2, "prog: unexpected argument \"extra\"\nhint: prog run [flags]\n"},
 		{"man", 2, "prog: man needs an argument\nhint: prog man DIR\n"},
 		{"rnu", 2, "prog: unknown command \"rnu\"\nhint: did you mean run?\n"},
