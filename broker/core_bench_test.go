@@ -25,7 +25,7 @@ func BenchmarkHistory(b *testing.B) {
 
 func benchmarkCycleWith(b *testing.B, history int64, queued int, prio func(i int) int64) {
 	c := broker.New(broker.Config{Retries: 3, MaxUnusedTypes: 100, History: history})
-	sub, wrk := c.AddSubmitter(), c.AddWorker()
+	submitter, worker := c.AddSubmitter(), c.AddWorker()
 	typ, body := []byte("echo"), make([]byte, 100)
 	id := make([]byte, 16)
 	now := int64(0)
@@ -34,17 +34,17 @@ func benchmarkCycleWith(b *testing.B, history int64, queued int, prio func(i int
 		n++
 		binary.LittleEndian.PutUint64(id, uint64(n)*0x9e3779b97f4a7c15)
 		now += 1000
-		c.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Priority: prio(n), Retries: -1})
+		c.Submit(now, submitter, &broker.Submission{ID: id, Type: typ, Body: body, Priority: prio(n), Retries: -1})
 	}
 	for range queued {
 		submit()
 	}
-	c.Join(now, wrk, &broker.JoinRequest{Type: typ})
+	c.Join(now, worker, &broker.JoinRequest{Type: typ})
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
 		submit()
-		c.Respond(now, wrk, nil, body, false)
+		c.Respond(now, worker, nil, body, false)
 	}
 	b.StopTimer()
 	if l := c.Totals(); l.Imbalance() != 0 || l.Answered != uint64(b.N) {
@@ -74,14 +74,14 @@ func BenchmarkFailBesideLetters(b *testing.B) {
 	for _, kept := range []int{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprint("letters=", kept), func(b *testing.B) {
 			c := broker.New(broker.Config{DeadLetters: kept, DeadBytes: 1 << 40, DeadAge: 1 << 60})
-			sub, wrk := c.AddSubmitter(), c.AddWorker()
-			c.Join(0, wrk, &broker.JoinRequest{Type: []byte("echo")})
+			submitter, worker := c.AddSubmitter(), c.AddWorker()
+			c.Join(0, worker, &broker.JoinRequest{Type: []byte("echo")})
 			id, n := make([]byte, 16), 0
 			fail := func() {
 				n++
 				binary.LittleEndian.PutUint64(id, uint64(n))
-				c.Submit(int64(n), sub, &broker.Submission{ID: id, Type: []byte("echo"), Body: []byte("1")})
-				c.Fail(int64(n), wrk, &broker.Failure{Reason: "it broke", NoRetry: true})
+				c.Submit(int64(n), submitter, &broker.Submission{ID: id, Type: []byte("echo"), Body: []byte("1")})
+				c.Fail(int64(n), worker, &broker.Failure{Reason: "it broke", NoRetry: true})
 			}
 			for range kept {
 				fail()
@@ -109,7 +109,7 @@ func BenchmarkSubmitNewGroups(b *testing.B) {
 				if _, err := c.Configure(0, &s); err != nil {
 					b.Fatal(err)
 				}
-				sub, n := c.AddSubmitter(), 0
+				submitter, n := c.AddSubmitter(), 0
 				groups := make([][]byte, 16)
 				id := make([]byte, 16)
 				b.ReportAllocs()
@@ -120,8 +120,8 @@ func BenchmarkSubmitNewGroups(b *testing.B) {
 						groups[i] = fmt.Appendf(groups[i][:0], "tenant-%d", n)
 					}
 					binary.LittleEndian.PutUint64(id, uint64(n))
-					c.Submit(0, sub, &broker.Submission{ID: id, Type: []byte("echo"), Body: []byte("1"), Groups: groups})
-					c.Cancel(0, sub, id)
+					c.Submit(0, submitter, &broker.Submission{ID: id, Type: []byte("echo"), Body: []byte("1"), Groups: groups})
+					c.Cancel(0, submitter, id)
 				}
 			})
 		}
@@ -133,9 +133,9 @@ func BenchmarkReportIdle(b *testing.B) {
 	for _, types := range []int{1, 100, 10_000, 100_000} {
 		b.Run(fmt.Sprint("types=", types), func(b *testing.B) {
 			c := broker.New(broker.Config{})
-			sub := c.AddSubmitter()
+			submitter := c.AddSubmitter()
 			for i := range types {
-				c.Submit(0, sub, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Append(nil, "type-", i), Body: []byte("1")})
+				c.Submit(0, submitter, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Append(nil, "type-", i), Body: []byte("1")})
 			}
 			c.Join(0, c.AddWorker(), &broker.JoinRequest{Type: []byte("idle")})
 			c.TrackIdle()

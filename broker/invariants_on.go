@@ -86,7 +86,7 @@ func (c *census) checkRecord(rec uint32, j *job) {
 	}
 	if j.timing != 0 {
 		c.timingCount++
-		mustHold(b.timing(j).job == rec, "timing of job %d names another", rec)
+		mustHold(b.timing(j).rec == rec, "timing of job %d names another", rec)
 	}
 	if j.state == stateOverdue {
 		c.overdueRuns++

@@ -85,10 +85,10 @@ type timing struct {
 	delayUntil int64 // end of its delay or backoff
 	timeout    int64 // of each run
 	backoff    int64
-	deadline   int64 // its deadline, 0 for none
-	keepTime   int64 // how long its outcome is kept, 0 for not at all
-	lastRunPos int64 // the position in the history of its latest run, 0 for none
-	job        uint32
+	deadline   int64  // its deadline, 0 for none
+	keepTime   int64  // how long its outcome is kept, 0 for not at all
+	lastRunPos int64  // the position in the history of its latest run, 0 for none
+	rec        uint32 // its job's record
 	pos        int32  // position in Broker.timers, -1 without a timer
 	worker     uint32 // slot of its worker while it runs
 	attempts   uint16 // how many runs have begun and count

@@ -53,7 +53,7 @@ func BenchmarkLimited(b *testing.B) {
 			}
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			sub, wrk := core.AddSubmitter(), core.AddWorker()
+			submitter, worker := core.AddSubmitter(), core.AddWorker()
 			body := make([]byte, 100)
 			var id []byte
 			n, now, longest := 0, int64(0), time.Duration(0)
@@ -75,7 +75,7 @@ func BenchmarkLimited(b *testing.B) {
 				}
 				groups := bytesOf(c.groups(n))
 				timed(func() []broker.Effect {
-					return core.Submit(now, sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", n), Type: typ, Body: body, Groups: groups, NoAck: true})
+					return core.Submit(now, submitter, &broker.Submission{ID: fmt.Appendf(nil, "%d", n), Type: typ, Body: body, Groups: groups, NoAck: true})
 				})
 				n++
 			}
@@ -83,7 +83,7 @@ func BenchmarkLimited(b *testing.B) {
 				submit()
 			}
 			timed(func() []broker.Effect {
-				return core.Join(now, wrk, &broker.JoinRequest{Types: [][]byte{[]byte("*")}, Prefetch: 1})
+				return core.Join(now, worker, &broker.JoinRequest{Types: [][]byte{[]byte("*")}, Prefetch: 1})
 			})
 			tick := func() {
 				for core.NextTick() <= now {
@@ -97,7 +97,7 @@ func BenchmarkLimited(b *testing.B) {
 			for range b.N {
 				submit()
 				if len(id) > 0 {
-					timed(func() []broker.Effect { done := id; id = nil; return core.Respond(now, wrk, done, body, false) })
+					timed(func() []broker.Effect { done := id; id = nil; return core.Respond(now, worker, done, body, false) })
 				}
 				tick()
 			}

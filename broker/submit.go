@@ -325,7 +325,7 @@ func (b *Broker) ensureTiming(rec uint32, j *job) *timing {
 	}
 	var t *timing
 	j.timing, t = b.timings.Take()
-	t.job, t.pos = rec, -1
+	t.rec, t.pos = rec, -1
 	return t
 }
 

@@ -19,7 +19,7 @@ type loadModel struct {
 	load        float64
 	othersFirst bool // the other groups have a larger priority than the group that floods
 	core        *broker.Broker
-	sub         broker.Peer
+	submitter   broker.Peer
 	rng         *rand.Rand
 	now         int64
 	busy        runs // ordered by when their workers answer
@@ -61,7 +61,7 @@ func newLoadModel(load float64, fair bool) *loadModel {
 		core: broker.New(broker.Config{MaxUnusedTypes: 10}), rng: rand.New(rand.NewPCG(1, 2)),
 		submittedAt: map[string]int64{}, waitingIDs: map[string]bool{}, service: int64(10 * time.Millisecond),
 	}
-	t.sub = t.core.AddSubmitter()
+	t.submitter = t.core.AddSubmitter()
 	t.core.SetFair(0, []byte("t"), fair)
 	for range modelWorkers {
 		t.noteEffects(t.core.Join(0, t.core.AddWorker(), &broker.JoinRequest{Type: []byte("t")}))
@@ -79,7 +79,7 @@ func (m *loadModel) submit(group int) {
 			priority = 1
 		}
 	}
-	m.noteEffects(m.core.Submit(m.now, m.sub, &broker.Submission{
+	m.noteEffects(m.core.Submit(m.now, m.submitter, &broker.Submission{
 		ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", group)}, NoAck: true,
 		Priority: priority,
 	}))
@@ -182,7 +182,7 @@ func BenchmarkTurns(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			core := broker.New(broker.Config{MaxUnusedTypes: 10})
-			sub, wrk := core.AddSubmitter(), core.AddWorker()
+			submitter, worker := core.AddSubmitter(), core.AddWorker()
 			typ, body, id := []byte("t"), make([]byte, 100), make([]byte, 8)
 			core.SetFair(0, typ, c.fair)
 			if c.rule {
@@ -190,7 +190,7 @@ func BenchmarkTurns(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			core.Join(0, wrk, &broker.JoinRequest{Type: typ})
+			core.Join(0, worker, &broker.JoinRequest{Type: typ})
 			groups := make([][][]byte, modelGroups)
 			for i := range groups {
 				if c.groups {
@@ -202,8 +202,8 @@ func BenchmarkTurns(b *testing.B) {
 			for n := range b.N {
 				now := int64(n) * 1000
 				id = fmt.Appendf(id[:0], "%d", n)
-				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups[n%modelGroups], NoAck: true})
-				core.Respond(now, wrk, nil, body, false)
+				core.Submit(now, submitter, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups[n%modelGroups], NoAck: true})
+				core.Respond(now, worker, nil, body, false)
 			}
 			b.StopTimer()
 			if core.Totals().Answered != uint64(b.N) {
@@ -223,7 +223,7 @@ func BenchmarkSeveral(b *testing.B) {
 	}{{"types=1", 1, false}, {"types=1000/named", 1000, false}, {"types=10000/named", 10_000, false}, {"types=10000/pattern", 10_000, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			core := broker.New(broker.Config{MaxUnusedTypes: 20_000})
-			sub, wrk := core.AddSubmitter(), core.AddWorker()
+			submitter, worker := core.AddSubmitter(), core.AddWorker()
 			types := make([][]byte, c.types)
 			for i := range types {
 				types[i] = fmt.Appendf(nil, "type-%d", i)
@@ -235,7 +235,7 @@ func BenchmarkSeveral(b *testing.B) {
 			} else if c.types > 1 {
 				q.Type, q.Types = nil, types
 			}
-			core.Join(0, wrk, q)
+			core.Join(0, worker, q)
 			for core.NextTick() <= 0 {
 				core.Tick(0) // carries out the pairing
 			}
@@ -246,7 +246,7 @@ func BenchmarkSeveral(b *testing.B) {
 				n++
 				now += 1000
 				id = fmt.Appendf(id[:0], "%d", n)
-				for _, e := range core.Submit(now, sub, &broker.Submission{ID: id, Type: types[n*7919%c.types], Body: body, NoAck: true}) {
+				for _, e := range core.Submit(now, submitter, &broker.Submission{ID: id, Type: types[n*7919%c.types], Body: body, NoAck: true}) {
 					if e.Op == broker.OpJob {
 						return slices.Clone(e.ID)
 					}
@@ -261,7 +261,7 @@ func BenchmarkSeveral(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				submit()
-				for _, e := range core.Respond(now, wrk, out, body, false) {
+				for _, e := range core.Respond(now, worker, out, body, false) {
 					if e.Op == broker.OpJob {
 						out = append(out[:0], e.ID...)
 					}
@@ -280,14 +280,14 @@ func BenchmarkOutcomes(b *testing.B) {
 	const n = 100_000
 	for range b.N {
 		core := broker.New(broker.Config{MaxUnusedTypes: 10})
-		sub, wrk := core.AddSubmitter(), core.AddWorker()
+		submitter, worker := core.AddSubmitter(), core.AddWorker()
 		typ, body := []byte("t"), make([]byte, 100)
-		core.Join(0, wrk, &broker.JoinRequest{Type: typ})
+		core.Join(0, worker, &broker.JoinRequest{Type: typ})
 		for i := range n {
-			core.Submit(0, sub, &broker.Submission{ID: fmt.Appendf(nil, "job-%09d", i), Type: typ, Body: body, Keep: time.Hour, NoAck: true})
-			core.Respond(0, wrk, nil, body, false)
+			core.Submit(0, submitter, &broker.Submission{ID: fmt.Appendf(nil, "job-%09d", i), Type: typ, Body: body, Keep: time.Hour, NoAck: true})
+			core.Respond(0, worker, nil, body, false)
 		}
-		core.RemovePeer(0, sub)
+		core.RemovePeer(0, submitter)
 		if kept, _ := core.Outcomes(); kept != n {
 			b.Fatalf("%d outcomes are kept", kept)
 		}
@@ -299,9 +299,9 @@ func BenchmarkOutcomes(b *testing.B) {
 // group each time. It reports the heap before and after, and fails if a group is left.
 func BenchmarkForgotten(b *testing.B) {
 	core := broker.New(broker.Config{MaxUnusedTypes: 10})
-	sub, wrk := core.AddSubmitter(), core.AddWorker()
+	submitter, worker := core.AddSubmitter(), core.AddWorker()
 	typ, body := []byte("t"), []byte("1")
-	core.Join(0, wrk, &broker.JoinRequest{Type: typ})
+	core.Join(0, worker, &broker.JoinRequest{Type: typ})
 	if _, _, err := core.SetRule(0, []byte("group-*"), broker.Rule{Concurrency: 10}); err != nil {
 		b.Fatal(err)
 	}
@@ -313,8 +313,8 @@ func BenchmarkForgotten(b *testing.B) {
 	}
 	cycle := func(n int) {
 		id := fmt.Appendf(nil, "%d", n)
-		core.Submit(0, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: [][]byte{fmt.Appendf(nil, "group-%d", n)}, NoAck: true})
-		core.Respond(0, wrk, nil, body, false)
+		core.Submit(0, submitter, &broker.Submission{ID: id, Type: typ, Body: body, Groups: [][]byte{fmt.Appendf(nil, "group-%d", n)}, NoAck: true})
+		core.Respond(0, worker, nil, body, false)
 	}
 	for n := range 100_000 {
 		cycle(-n)

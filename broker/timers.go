@@ -97,7 +97,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 
 // timerFired handles the timer of a job that is due. The job's state decides what the timer means.
 func (b *Broker) timerFired(t *timing) {
-	rec := t.job
+	rec := t.rec
 	j := b.jobs.Get(rec)
 	h := b.holdingOf(j)
 	if h.submitter != nil && h.submitter.isLost {

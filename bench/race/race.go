@@ -93,9 +93,9 @@ func (p *Plan) measureLap(ctx context.Context, round int, k *brokers.Kind, runs 
 }
 
 func (p *Plan) measure(ctx context.Context, k *brokers.Kind, e *Event, run *result.Run) (*result.Round, error) {
-	set := p.Settings
-	set.BodySize, set.Unix = e.Options.BodySize, e.Options.Unix
-	srv, err := k.Start(ctx, set)
+	settings := p.Settings
+	settings.BodySize, settings.Unix = e.Options.BodySize, e.Options.Unix
+	srv, err := k.Start(ctx, settings)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 		info := f.Info()
 		out = api.Fleet{
 			Member: true, Name: info.Name, Epoch: formatEpoch(info.Epoch), Alone: info.NameTaken,
-			NATS: &api.NATS{Connected: info.Connected, Seconds: time.Since(info.Since).Seconds(), URL: info.URL, Reason: info.AwayReason},
+			NATS: &api.NATS{Connected: info.Connected, SinceSeconds: time.Since(info.Since).Seconds(), URL: info.URL, Reason: info.AwayReason},
 			Lent: info.Stats.Lent, Borrowed: info.Stats.Borrowed, Lends: info.Stats.TotalLent, Borrows: info.Stats.TotalBorrowed,
 			Returned: info.Stats.ReturnedJobs, Lost: info.Stats.LostJobs, Late: info.Stats.LateResults, Brokers: []api.FleetBroker{},
 		}

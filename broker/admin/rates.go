@@ -153,7 +153,7 @@ func (s *steps) apiHistory(last int64, n int, length time.Duration, rates *rates
 		to    *[]*float64
 		value func(p *step) float64
 	}{
-		{&h.In, func(p *step) float64 { return float64(p.submitted) }}, {&h.Answered, func(p *step) float64 { return float64(p.answered) }},
+		{&h.Submitted, func(p *step) float64 { return float64(p.submitted) }}, {&h.Answered, func(p *step) float64 { return float64(p.answered) }},
 		{&h.Failed, func(p *step) float64 { return float64(p.failed) }}, {&h.Other, func(p *step) float64 { return float64(p.otherEnds) }},
 		{&h.Queued, func(p *step) float64 { return float64(p.queued) }}, {&h.Running, func(p *step) float64 { return float64(p.running) }},
 		{&h.WaitP50, func(p *step) float64 { return float64(p.wait50) }}, {&h.WaitP95, func(p *step) float64 { return float64(p.wait95) }},

@@ -50,10 +50,10 @@ func TestRatesMatchNaiveSums(t *testing.T) {
 	}{{&rates.shortSteps, shortStepCount, time.Minute, shortSums}, {&rates.longSteps, longStepCount, longStep, longSums}} {
 		h := v.s.apiHistory(v.s.currentNumber, v.n, v.length, rates)
 		first, err := time.Parse(time.RFC3339, h.From)
-		if err != nil || len(h.In) != v.n || len(h.RunP95) != v.n || h.StepMS != v.length.Milliseconds() {
-			t.Fatalf("%v: from %q, %d and %d steps of %d ms", v.length, h.From, len(h.In), len(h.RunP95), h.StepMS)
+		if err != nil || len(h.Submitted) != v.n || len(h.RunP95) != v.n || h.StepMS != v.length.Milliseconds() {
+			t.Fatalf("%v: from %q, %d and %d steps of %d ms", v.length, h.From, len(h.Submitted), len(h.RunP95), h.StepMS)
 		}
-		for i, in := range h.In {
+		for i, in := range h.Submitted {
 			number := first.Unix()/int64(v.length.Seconds()) + int64(i)
 			sum, seen := v.sums[number]
 			if seen != (in != nil) || seen && (*in != float64(sum) || *h.Answered[i] != *in) {
@@ -103,7 +103,7 @@ func TestBusiestTypesHaveRows(t *testing.T) {
 		t.Fatalf("%d types have rows: %v", len(d.types), d.types)
 	}
 	sum := func(rates *rates) (n float64) {
-		for _, v := range rates.shortSteps.apiHistory(rates.shortSteps.currentNumber, shortStepCount, time.Minute, rates).In {
+		for _, v := range rates.shortSteps.apiHistory(rates.shortSteps.currentNumber, shortStepCount, time.Minute, rates).Submitted {
 			if v != nil {
 				n += *v
 			}

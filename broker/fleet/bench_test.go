@@ -24,7 +24,7 @@ func BenchmarkIdle(b *testing.B) {
 		m.Step(now)
 		machines = append(machines, m)
 	}
-	second := func() {
+	runOneSecond := func() {
 		for end := now + int64(time.Second); now < end; now += int64(100 * time.Millisecond) {
 			for i, m := range machines {
 				m.Tick(now)
@@ -40,14 +40,14 @@ func BenchmarkIdle(b *testing.B) {
 		}
 	}
 	for range 3 {
-		second()
+		runOneSecond()
 	}
 	if n := len(machines[0].Info().Peers); n != brokers-1 {
 		b.Fatalf("the first one hears %d others", n)
 	}
 	before := processorTime(b)
 	for b.Loop() {
-		second()
+		runOneSecond()
 	}
 	b.ReportMetric(float64(processorTime(b)-before)/1e9/float64(b.N)/brokers*100, "%cpu/broker")
 }

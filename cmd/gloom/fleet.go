@@ -42,12 +42,12 @@ func (t *tool) describeFleet(f *api.Fleet) string {
 		state = "alone: NATS is away"
 	}
 	fmt.Fprintf(&b, "%s is %s\n", cli.Clean(f.Name), state)
-	nats := "away for " + formatSpan(f.NATS.Seconds)
+	nats := "away for " + formatSpan(f.NATS.SinceSeconds)
 	if f.NATS.Reason != "" {
 		nats += ": " + cli.Clean(f.NATS.Reason)
 	}
 	if f.NATS.Connected {
-		nats = fmt.Sprintf("%s, connected for %s", cli.Clean(f.NATS.URL), formatSpan(f.NATS.Seconds))
+		nats = fmt.Sprintf("%s, connected for %s", cli.Clean(f.NATS.URL), formatSpan(f.NATS.SinceSeconds))
 	}
 	b.WriteString(fieldTable([]field{
 		{"NATS", nats},

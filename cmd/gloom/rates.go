@@ -60,7 +60,7 @@ func (p *topCommand) printHistory(ctx context.Context) error {
 			name = "all types"
 		}
 		step := float64(h.StepMS) / 1000
-		w.AppendRow(table.Row{cli.Clean(name), sparkline(h.In, func(v float64) string { return formatRate(v / step) }), sparkline(h.Failed, func(v float64) string { return formatRate(v / step) }),
+		w.AppendRow(table.Row{cli.Clean(name), sparkline(h.Submitted, func(v float64) string { return formatRate(v / step) }), sparkline(h.Failed, func(v float64) string { return formatRate(v / step) }),
 			sparkline(h.Queued, func(v float64) string { return fmt.Sprintf("%.0f", v) }), sparkline(h.WaitP95, func(v float64) string { return formatSpan(v / 1000) })})
 	}
 	if p.json {

@@ -163,12 +163,12 @@ type Moment struct {
 type History struct {
 	StepMS int64  `json:"step_ms"`
 	From   string `json:"from"` // RFC 3339
-	// In counts the jobs that were submitted in each step. Answered, Failed and Other (cancelled,
+	// Submitted counts the jobs that were submitted in each step. Answered, Failed and Other (cancelled,
 	// expired, discarded) count those that ended in it.
-	In       []*float64 `json:"in"`
-	Answered []*float64 `json:"answered"`
-	Failed   []*float64 `json:"failed"`
-	Other    []*float64 `json:"other"`
+	Submitted []*float64 `json:"in"`
+	Answered  []*float64 `json:"answered"`
+	Failed    []*float64 `json:"failed"`
+	Other     []*float64 `json:"other"`
 	// Queued and Running are the jobs at the end of each step.
 	Queued  []*float64 `json:"queued"`
 	Running []*float64 `json:"running"`
@@ -571,10 +571,10 @@ type Fleet struct {
 
 // NATS is the connection that carries the fleet's messages.
 type NATS struct {
-	Connected bool    `json:"connected"`
-	Seconds   float64 `json:"since_seconds"` // time since NATS was connected or lost
-	URL       string  `json:"url,omitempty"`
-	Reason    string  `json:"reason,omitempty"` // why NATS is away
+	Connected    bool    `json:"connected"`
+	SinceSeconds float64 `json:"since_seconds"` // time since NATS was connected or lost
+	URL          string  `json:"url,omitempty"`
+	Reason       string  `json:"reason,omitempty"` // why NATS is away
 }
 
 // FleetBroker is another broker of the fleet.

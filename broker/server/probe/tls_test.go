@@ -36,12 +36,12 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
 	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	plan := &x509.Certificate{
+	template := &x509.Certificate{
 		SerialNumber: big.NewInt(nameSerial.Add(1)), Subject: pkix.Name{CommonName: freshName("authority")},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, plan, plan, &a.key.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +54,13 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) issue(until time.Time) (certPEM, keyPEM []byte) {
 	a.t.Helper()
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	plan := &x509.Certificate{
+	template := &x509.Certificate{
 		SerialNumber: big.NewInt(nameSerial.Add(1)), Subject: pkix.Name{CommonName: "probe"},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, plan, a.cert, &key.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		a.t.Fatal(err)
 	}

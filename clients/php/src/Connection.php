@@ -315,14 +315,14 @@ final class Connection
     {
         $more = $this->take();
         try {
-            $broken = $this->splitFrames();
+            $frameError = $this->splitFrames();
             // A callback that waits calls this method again. The inner call then continues with
             // the next frame.
             while ($this->ended === null && !$this->frames->isEmpty()) {
                 $this->handle(Wire::decode($this->frames->dequeue()));
             }
-            if ($broken !== null) {
-                throw $broken;
+            if ($frameError !== null) {
+                throw $frameError;
             }
         } catch (ProtocolException | RefusedException $e) {
             $this->close($e);

@@ -299,7 +299,7 @@ func (l *load) hangUp(b *broker) {
 func (l *load) serveJobs(p *peer, b *broker, join string) {
 	defer p.close()
 	p.write(`{"action":"join",` + join + `}`)
-	out := map[string]chan struct{}{} // closed when the worker hears that its job was cancelled
+	cancelled := map[string]chan struct{}{} // closed when the worker hears that its job was cancelled
 	var mu sync.Mutex
 	var runs sync.WaitGroup
 	stop := make(chan struct{})
@@ -319,9 +319,9 @@ func (l *load) serveJobs(p *peer, b *broker, join string) {
 		case f.OK:
 		case f.Action == "cancel":
 			mu.Lock()
-			if c := out[f.ID]; c != nil {
+			if c := cancelled[f.ID]; c != nil {
 				close(c)
-				delete(out, f.ID)
+				delete(cancelled, f.ID)
 			}
 			mu.Unlock()
 		case f.Action == "job":
@@ -329,15 +329,15 @@ func (l *load) serveJobs(p *peer, b *broker, join string) {
 			if !ok {
 				continue
 			}
-			cancelled := make(chan struct{})
+			heard := make(chan struct{})
 			mu.Lock()
-			out[f.ID] = cancelled
+			cancelled[f.ID] = heard
 			mu.Unlock()
 			runs.Go(func() {
-				l.runPlan(p, e, cancelled, stop)
+				l.runPlan(p, e, heard, stop)
 				mu.Lock()
-				if out[f.ID] == cancelled {
-					delete(out, f.ID)
+				if cancelled[f.ID] == heard {
+					delete(cancelled, f.ID)
 				}
 				mu.Unlock()
 			})

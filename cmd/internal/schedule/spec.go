@@ -57,9 +57,9 @@ const (
 
 // FieldError is an error in a schedule.
 type FieldError struct {
-	Missing bool   // the field is missing
-	Field   string // "" for the whole schedule
-	Reason  string // for people; names the field, its value and the allowed values
+	IsMissing bool   // the field is missing
+	Field     string // "" for the whole schedule
+	Reason    string // for people; names the field, its value and the allowed values
 }
 
 func (e *FieldError) Error() string { return e.Reason }
@@ -135,7 +135,7 @@ var typeNames = map[string]string{
 func (s *Spec) check() error {
 	for _, f := range []struct{ name, text string }{{"cron", s.Cron}, {"job", string(s.Job)}} {
 		if f.text == "" {
-			return &FieldError{Missing: true, Field: f.name, Reason: f.name + " is missing"}
+			return &FieldError{IsMissing: true, Field: f.name, Reason: f.name + " is missing"}
 		}
 	}
 	if len(s.Cron) > maxCron {

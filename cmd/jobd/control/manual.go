@@ -61,29 +61,29 @@ func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.Num, err error)
 // manualJSON encodes the results of the jobs; an empty member is left out.
 func manualJSON(outcomes map[int64]JobResult, errs map[int64]string, unknown []eot.Num) json.RawMessage {
 	out := []byte{'{'}
-	separate := func(open string) {
+	beginMember := func(open string) {
 		if out[len(out)-1] != '{' {
 			out = append(out, ',')
 		}
 		out = append(out, open...)
 	}
 	if len(outcomes) > 0 {
-		separate(`"jobs":{`)
+		beginMember(`"jobs":{`)
 		for _, id := range slices.Sorted(maps.Keys(outcomes)) {
-			separate("")
+			beginMember("")
 			out = appendID(out, id)
 			out = outcomes[id].appendTo(out)
 		}
 		out = append(out, '}')
 	}
 	if len(errs)+len(unknown) > 0 {
-		separate(`"errors":{`)
+		beginMember(`"errors":{`)
 		for _, id := range slices.Sorted(maps.Keys(errs)) {
-			separate("")
+			beginMember("")
 			out = eot.AppendString(appendID(out, id), errs[id])
 		}
 		for _, n := range unknown {
-			separate("")
+			beginMember("")
 			out = append(eot.AppendString(out, n.String()), ':')
 			out = eot.AppendString(out, unknownJobError(n))
 		}

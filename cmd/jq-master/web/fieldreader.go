@@ -128,53 +128,53 @@ func (f *fieldReader) checkKind(name string, v pack.Value, kind pack.Kind) pack.
 	return nil
 }
 
-// integer returns an integer field from low to high, or def if the field is absent.
-func (f *fieldReader) integer(name string, low, high, def int64) int64 {
+// integer returns an integer field from low to high, or fallback if the field is absent.
+func (f *fieldReader) integer(name string, low, high, fallback int64) int64 {
 	v := f.value(name)
 	switch {
 	case v == nil:
-		return def
+		return fallback
 	case !v.IsNumber():
 		f.refuse(job.InvalidType, name, "must be an integer from %d to %d, not %s", low, high, showValue(v))
-		return def
+		return fallback
 	}
 	n, ok := v.Number().Integer()
 	if !ok || n < low || n > high {
 		f.refuse(job.InvalidValue, name, "must be an integer from %d to %d, not %s", low, high, showValue(v))
-		return def
+		return fallback
 	}
 	return n
 }
 
-// numberAbove returns a number field above 0 and at most high, or def if it is absent.
-func (f *fieldReader) numberAbove(name string, high, def float64) float64 {
-	return f.numberWithin(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, def)
+// numberAbove returns a number field above 0 and at most high, or fallback if it is absent.
+func (f *fieldReader) numberAbove(name string, high, fallback float64) float64 {
+	return f.numberWithin(name, func(n float64) bool { return n > 0 && n <= high }, func() string { return fmt.Sprintf("above 0 and up to %.12g", high) }, fallback)
 }
 
-// numberWithin returns a number field that is valid, or def if the field is absent. limits says
+// numberWithin returns a number field that is valid, or fallback if the field is absent. limits says
 // which numbers are valid.
-func (f *fieldReader) numberWithin(name string, valid func(float64) bool, limits func() string, def float64) float64 {
+func (f *fieldReader) numberWithin(name string, valid func(float64) bool, limits func() string, fallback float64) float64 {
 	v := f.value(name)
 	switch {
 	case v == nil:
-		return def
+		return fallback
 	case !v.IsNumber():
 		f.refuse(job.InvalidType, name, "must be a number %s, not %s", limits(), showValue(v))
-		return def
+		return fallback
 	}
 	n := v.Number().Float()
 	if !valid(n) {
 		f.refuse(job.InvalidValue, name, "must be a number %s, not %s", limits(), showValue(v))
-		return def
+		return fallback
 	}
 	return n
 }
 
-// boolean returns a boolean field, or def if it is absent.
-func (f *fieldReader) boolean(name string, def bool) bool {
+// boolean returns a boolean field, or fallback if it is absent.
+func (f *fieldReader) boolean(name string, fallback bool) bool {
 	v := f.checkKind(name, f.value(name), pack.Bool)
 	if v == nil {
-		return def
+		return fallback
 	}
 	return v.Bool()
 }

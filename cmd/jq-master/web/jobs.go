@@ -264,15 +264,15 @@ func pollJob(x *exchange) (int, error) {
 	return http.StatusRequestTimeout, nil
 }
 
-// waitParam returns the query parameter for the longest time of the reply, or def if the parameter
+// waitParam returns the query parameter for the longest time of the reply, or fallback if the parameter
 // is absent.
-func (x *exchange) waitParam(name string, def time.Duration) time.Duration {
+func (x *exchange) waitParam(name string, fallback time.Duration) time.Duration {
 	if x.skipBody(); x.fault == nil {
 		door.AllowLongAnswer(x.w)
 	}
 	text := x.query.Get(name)
 	if text == "" {
-		return def
+		return fallback
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n >= 0) {

@@ -40,7 +40,7 @@ func scheduleFault(err error) error {
 	switch {
 	case !errors.As(err, &f):
 		return err
-	case f.Missing:
+	case f.IsMissing:
 		return job.Refuse(job.MissingField, f.Field, "%s", f.Reason)
 	}
 	return job.Refuse(job.InvalidValue, f.Field, "%s", f.Reason)

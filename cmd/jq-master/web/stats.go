@@ -122,11 +122,11 @@ func findingObject(f api.Finding) object {
 // statNames is the maximum number of names in the statistics; a request may ask for fewer.
 const statNames = 1000
 
-// intParam returns an integer query parameter from low to high, or def if it is absent.
-func (x *exchange) intParam(name string, def, low, high int) int {
+// intParam returns an integer query parameter from low to high, or fallback if it is absent.
+func (x *exchange) intParam(name string, fallback, low, high int) int {
 	text := x.query.Get(name)
 	if text == "" {
-		return def
+		return fallback
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {

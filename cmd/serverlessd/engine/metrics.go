@@ -100,7 +100,7 @@ var gaugeDescs = []gaugeDesc{
 	{prometheus.CounterValue, "journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were set aside.", func(l *Snapshot) float64 { return float64(l.Journal.DamagedBytes) }},
 	{prometheus.CounterValue, "journal_failures_total", "Writes and syncs that failed.", func(l *Snapshot) float64 { return float64(l.Journal.Failures) }},
 	{prometheus.GaugeValue, "journal_bad_files", "Files with parts of the journal that could not be read.", func(l *Snapshot) float64 { return float64(l.Journal.AsideFiles) }},
-	{prometheus.GaugeValue, "contexts", "Processes that are ready or run jobs.", func(l *Snapshot) float64 { return float64(l.Processes) }},
+	{prometheus.GaugeValue, "contexts", "Processes that are ready or run jobs.", func(l *Snapshot) float64 { return float64(l.Contexts) }},
 	{prometheus.GaugeValue, "in_hand", "Jobs that were taken, and whose end is not written yet.", func(l *Snapshot) (n float64) {
 		for _, s := range l.Stores {
 			n += float64(s.InHand)
@@ -137,7 +137,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		send(f.kind, f.name, f.help, f.value(snapshot), nil)
 	}
 	for i, s := range snapshot.Stores {
-		send(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", boolValue(s.Refuses == ""), prometheus.Labels{"store": strconv.Itoa(i)})
+		send(prometheus.GaugeValue, "store_up", "1 while the store is reachable and refuses nothing.", boolValue(s.Error == ""), prometheus.Labels{"store": strconv.Itoa(i)})
 	}
 	if snapshot.Types == nil {
 		return

@@ -97,7 +97,7 @@ func TestSnapshotsComeFromMemory(t *testing.T) {
 	e := startEngine(t, t.TempDir(), s)
 	defer e.Shutdown(context.Background())
 	waitUntil(t, "the store is available", e.Health)
-	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Refuses != "" || l.Stores[0].Sysid == "" || !l.HandsOut {
+	if l := e.Snapshot(); l.Types != nil || len(l.Stores) != 1 || l.Stores[0].Error != "" || l.Stores[0].Sysid == "" || !l.HandsOut {
 		t.Errorf("%+v", l)
 	}
 	close(s.counting.open)

@@ -30,12 +30,12 @@ type Snapshot struct {
 	Ended   map[string]int64   `json:"ended"` // runs, by code
 	Times   moments.Histograms `json:"times"`
 
-	Journal   journal.Stats   `json:"journal"`
-	Stores    []StoreSnapshot `json:"stores"`
-	Broker    error           `json:"-"`       // why the broker is away; nil: it is reachable, or no handler needs it
-	Batches   int             `json:"batches"` // that run
-	Processes int             `json:"contexts"`
-	HandsOut  bool            `json:"handing_out"`
+	Journal  journal.Stats   `json:"journal"`
+	Stores   []StoreSnapshot `json:"stores"`
+	Broker   error           `json:"-"`        // why the broker is away; nil: it is reachable, or no handler needs it
+	Batches  int             `json:"batches"`  // that run
+	Contexts int             `json:"contexts"` // handler processes
+	HandsOut bool            `json:"handing_out"`
 	// HandlersUnread says that the handlers of a store have not been read yet, so a type that seems to
 	// have no handler may have one.
 	HandlersUnread bool `json:"handlers_unread,omitempty"`
@@ -43,18 +43,18 @@ type Snapshot struct {
 
 // StoreSnapshot is a store as this daemon sees it.
 type StoreSnapshot struct {
-	Name    string `json:"name"`
-	Sysid   string `json:"sysid"`           // this daemon's sysid in the store; "": none, so it takes no jobs
-	InHand  int    `json:"in_hand"`         // jobs that this daemon has taken, and whose end is not written
-	Away    bool   `json:"away"`            // the store cannot be reached
-	Refuses string `json:"error,omitempty"` // why the store is away, or what it refuses; "": neither
+	Name   string `json:"name"`
+	Sysid  string `json:"sysid"`           // this daemon's sysid in the store; "": none, so it takes no jobs
+	InHand int    `json:"in_hand"`         // jobs that this daemon has taken, and whose end is not written
+	Away   bool   `json:"away"`            // the store cannot be reached
+	Error  string `json:"error,omitempty"` // why the store is away, or what it refuses; "": neither
 }
 
 // Snapshot returns the daemon's state.
 func (e *Engine) Snapshot() *Snapshot {
 	snapshot := &Snapshot{
 		Added: int64(daemon.CounterValue(e.metrics.addedJobs)), Retries: int64(daemon.CounterValue(e.metrics.retries)), Ended: make(map[string]int64),
-		Journal: e.journal.Stats(), Processes: e.runner.Processes(),
+		Journal: e.journal.Stats(), Contexts: e.runner.Processes(),
 	}
 	snapshot.Times.Bounds, snapshot.Times.Waits = daemon.HistogramBuckets(e.metrics.waitTime)
 	_, snapshot.Times.Runs = daemon.HistogramBuckets(e.metrics.runTime)
@@ -85,7 +85,7 @@ func (e *Engine) stores() (snapshots []StoreSnapshot, imbalance int64) {
 	for _, b := range e.backends {
 		s := StoreSnapshot{Name: b.store.Name()}
 		if err := b.health(); err != nil {
-			s.Refuses = err.Error()
+			s.Error = err.Error()
 		}
 		b.mu.Lock()
 		s.Away, s.Sysid, s.InHand = b.awayReason != nil, b.sysid, len(b.runsInHand)

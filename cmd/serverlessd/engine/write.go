@@ -107,10 +107,10 @@ func (b *backend) writeShortened(end *queuedEnding) error {
 
 func (b *backend) writeOnce(ends []*queuedEnding) error {
 	rows := make([]store.RunEnd, len(ends))
-	follow := false
+	hasFollowUps := false
 	for i, end := range ends {
 		rows[i] = end.RunEnd
-		follow = follow || len(end.Follow) > 0 || end.Action != store.EndArchive
+		hasFollowUps = hasFollowUps || len(end.Follow) > 0 || end.Action != store.EndArchive
 	}
 	start := time.Now()
 	counted, err := b.store.End(b.engine.ctx, ends[0].run.sysid, rows)
@@ -132,7 +132,7 @@ func (b *backend) writeOnce(ends []*queuedEnding) error {
 	for i, end := range ends {
 		b.engine.recordEnd(end, counted[i])
 	}
-	if follow {
+	if hasFollowUps {
 		b.wakePick()
 	}
 	return nil

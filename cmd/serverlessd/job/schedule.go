@@ -43,7 +43,7 @@ func ParseScheduled(text json.RawMessage, maxLine int) (l Line, err error) {
 	case err != nil:
 		return refuse("", "job must be an object with type and payload, and nothing else: %.60q", text)
 	case fields.Type == nil:
-		return l, &schedule.FieldError{Missing: true, Field: "job.type", Reason: "job.type is missing"}
+		return l, &schedule.FieldError{IsMissing: true, Field: "job.type", Reason: "job.type is missing"}
 	}
 	if err := CheckType(*fields.Type); err != nil {
 		return refuse("type", "job.type: %v", err)

@@ -42,7 +42,7 @@ func errorOf(err error) *door.Refusal {
 		return refusal
 	case errors.As(err, &check):
 		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)
-	case errors.As(err, &fieldErr) && fieldErr.Missing:
+	case errors.As(err, &fieldErr) && fieldErr.IsMissing:
 		return missing(fieldErr.Field, "%s", fieldErr.Reason)
 	case errors.As(err, &fieldErr):
 		return invalid(fieldErr.Field, "%s", fieldErr.Reason)

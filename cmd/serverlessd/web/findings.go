@@ -64,7 +64,7 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 	}
 	hasStoreFault := false
 	for i, s := range snapshot.Stores {
-		if s.Refuses == "" {
+		if s.Error == "" {
 			continue
 		}
 		hasStoreFault = true
@@ -75,7 +75,7 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 				advice = "Jobs are still accepted, except those with unique keys: they wait in the journal. Schedules make no jobs."
 			}
 		}
-		conditions.Add(api.Severe, "store", s.Name, "store", text+s.Refuses, advice)
+		conditions.Add(api.Severe, "store", s.Name, "store", text+s.Error, advice)
 	}
 	if snapshot.Broker != nil {
 		daemon(api.Severe, "broker_away", "the broker is away: "+snapshot.Broker.Error(), "Jobs for Gloom workers wait. All others run.")

@@ -32,7 +32,7 @@ func (q *countingQueue) Snapshot() *engine.Snapshot {
 		Counted: time.Now(), Types: map[string]store.Counts{
 			"a-x": {Added: 9, Waiting: 5, Running: 1, OK: 3}, "a-none": {Added: 2, Waiting: 2}, "b-x": {Added: 7, OK: 7}, "a-old": {Added: 1, Failed: 1},
 		},
-		Stores: []engine.StoreSnapshot{{Name: "sqlite:a", Refuses: store.ErrAway.Error(), Away: true}}, Broker: fmt.Errorf("no route"),
+		Stores: []engine.StoreSnapshot{{Name: "sqlite:a", Error: store.ErrAway.Error(), Away: true}}, Broker: fmt.Errorf("no route"),
 	}
 	l.Ended = map[string]int64{"ok": 10}
 	return l
@@ -100,7 +100,7 @@ func TestClientsGetSameSnapshot(t *testing.T) {
 	if names != "a-none a-x b-x a-old c-new " || v.AllTypes != 5 || v.Ledger.Waiting != 7 || v.Ledger.Added != 19 || v.Ended["ok"] != 10 {
 		t.Errorf("%s %+v", names, v)
 	}
-	if !v.Stores[0].Away || v.Stores[0].Refuses == "" {
+	if !v.Stores[0].Away || v.Stores[0].Error == "" {
 		t.Errorf("%+v", v)
 	}
 	for range 99 {
