@@ -27,7 +27,7 @@ type fullStore struct {
 }
 
 func (s *fullStore) Write(ctx context.Context, b store.Batch) (store.WriteResult, error) {
-	if s.isFull.Load() && len(b.Finish) > 0 {
+	if s.isFull.Load() && len(b.FinishRows) > 0 {
 		return store.WriteResult{}, &store.AwayError{Err: errors.New("table is full")}
 	}
 	return s.Store.Write(ctx, b)

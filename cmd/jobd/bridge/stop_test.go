@@ -89,7 +89,7 @@ func testSpooledResult(t *testing.T, orphans string, unreadable bool) {
 	if _, err := deadStore.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := deadStore.Write(t.Context(), store.Batch{Start: []int64{1, 2}}); err != nil {
+	if _, err := deadStore.Write(t.Context(), store.Batch{StartRows: []int64{1, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	b := &Bridge{cfg: cfg}

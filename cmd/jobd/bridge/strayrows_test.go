@@ -47,7 +47,7 @@ func TestClaimsOfLostCommitsAreSettled(t *testing.T) {
 	if _, err := f.store.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 2}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.store.Write(t.Context(), store.Batch{Start: []int64{1}, StartedAt: 5}); err != nil {
+	if _, err := f.store.Write(t.Context(), store.Batch{StartRows: []int64{1}, StartedAt: 5}); err != nil {
 		t.Fatal(err)
 	}
 	long := time.Now().Add(-minStrayTime)

@@ -350,13 +350,13 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	for _, c := range batch {
 		switch c.kind {
 		case changeStart:
-			b.Start = append(b.Start, c.id)
+			b.StartRows = append(b.StartRows, c.id)
 		case changeFinish:
-			b.Finish = append(b.Finish, c.uncutResult)
+			b.FinishRows = append(b.FinishRows, c.uncutResult)
 		case changeGiveBack:
-			b.Return = append(b.Return, c.id)
+			b.ReturnRows = append(b.ReturnRows, c.id)
 		case changeRequeue:
-			b.Requeue = append(b.Requeue, c.id)
+			b.RequeueRows = append(b.RequeueRows, c.id)
 		}
 	}
 	result, err := w.store.Write(ctx, b)

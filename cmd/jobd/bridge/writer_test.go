@@ -95,7 +95,7 @@ func TestWriterRetries(t *testing.T) {
 	tries := make(map[int64]int)
 	o.write = func(b store.Batch) (store.WriteResult, error) {
 		w := store.WriteResult{LostRows: map[int64]string{}, FailedRows: map[int64]error{}}
-		for _, id := range b.Start {
+		for _, id := range b.StartRows {
 			tries[id]++
 			switch {
 			case id == 1 && tries[id] < 3:
@@ -142,8 +142,8 @@ func TestWriterBatches(t *testing.T) {
 		t.Errorf("%d transactions", len(o.batches))
 	}
 	for _, b := range o.batches {
-		if len(b.Finish) > maxTransactionRows {
-			t.Errorf("%d rows at once", len(b.Finish))
+		if len(b.FinishRows) > maxTransactionRows {
+			t.Errorf("%d rows at once", len(b.FinishRows))
 		}
 	}
 }
@@ -219,7 +219,7 @@ func TestOutputMemoryLimit(t *testing.T) {
 		}
 		var wholeCount, cutCount int
 		o.setWrite(func(b store.Batch) (store.WriteResult, error) {
-			for _, f := range b.Finish {
+			for _, f := range b.FinishRows {
 				switch {
 				case len(f.Stdout) == size:
 					wholeCount++
@@ -263,7 +263,7 @@ func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
 	var wholeCount atomic.Int64
 	w, _ := startWriter(t, concurrentStore{write: func(b store.Batch) (store.WriteResult, error) {
 		<-gate
-		for _, f := range b.Finish {
+		for _, f := range b.FinishRows {
 			if len(f.Stdout) == size {
 				wholeCount.Add(1)
 			}
@@ -304,7 +304,7 @@ func TestSpoolLimitsMemoryBeforeAnError(t *testing.T) {
 	var wholeCount atomic.Int64
 	w, _ := startWriter(t, concurrentStore{write: func(b store.Batch) (store.WriteResult, error) {
 		<-gate
-		for _, f := range b.Finish {
+		for _, f := range b.FinishRows {
 			if len(f.Stdout) == size {
 				wholeCount.Add(1)
 			}
@@ -475,7 +475,7 @@ func TestFileStaysUnreadable(t *testing.T) {
 		}
 		cancel()
 		<-ended
-		if f := o.batches[0].Finish[0]; f.OK || !strings.Contains(f.Stderr, "lost from the spool") {
+		if f := o.batches[0].FinishRows[0]; f.OK || !strings.Contains(f.Stderr, "lost from the spool") {
 			t.Errorf("%+v", f)
 		}
 		if _, err := os.Stat(sp.filePath(1, 7)); err != nil {
@@ -534,7 +534,7 @@ func TestRowWaitsForUnreadableOutput(t *testing.T) {
 	<-ended
 	for _, b := range o.batches {
 		heldCount := 0
-		for _, f := range b.Finish {
+		for _, f := range b.FinishRows {
 			heldCount += len(f.Stdout)
 			if len(f.Stdout) != size {
 				t.Errorf("row %d was written with %d bytes of output", f.ID, len(f.Stdout))

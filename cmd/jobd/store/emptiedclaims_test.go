@@ -36,7 +36,7 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 				if _, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil {
 					t.Fatal(err)
 				}
-				write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
+				write(t, s, Batch{StartRows: []int64{1}, StartedAt: 7})
 				token := s.Token()
 				table.exec(t, loss)
 				if renewed || loss[:4] == "DROP" {
@@ -44,10 +44,10 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				w := write(t, s, Batch{Return: []int64{3}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}})
+				w := write(t, s, Batch{ReturnRows: []int64{3}, FinishRows: []Result{{ID: 1, OK: true, Stdout: "out"}}})
 				checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] []")
 				checkEqual(t, "claims", table.claimCount(t), 1) // only the claim on row 2 is left
-				checkEqual(t, "lost", fmt.Sprint(write(t, s, Batch{Start: []int64{2}}).LostRows), "map[]")
+				checkEqual(t, "lost", fmt.Sprint(write(t, s, Batch{StartRows: []int64{2}}).LostRows), "map[]")
 				checkEqual(t, "statuses", formatStatuses(t, table, 3), "done running manual")
 				checkEqual(t, "the token is another", s.Token() != token, false)
 				if err := other.Renew(t.Context()); err == ErrFenced && loss == "DELETE FROM jobs_claims WHERE id < 0 AND id > -9223372036854775808" {
@@ -71,9 +71,9 @@ func TestRefusedWritesAreDoneLater(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 3, "a")
-	write(t, s, Batch{Start: []int64{1, 2}, StartedAt: 7})
+	write(t, s, Batch{StartRows: []int64{1, 2}, StartedAt: 7})
 	table.exec(t, "DROP TABLE jobs_claims")
-	b := Batch{Finish: []Result{{ID: 1, OK: true}}, Requeue: []int64{2}, Return: []int64{3}}
+	b := Batch{FinishRows: []Result{{ID: 1, OK: true}}, RequeueRows: []int64{2}, ReturnRows: []int64{3}}
 	if _, err := s.Write(t.Context(), b); !IsAway(err) {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestFailedReclaimIsRepeated(t *testing.T) {
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", other.Renew(t.Context()), nil)
 	table.exec(t, "CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'")
-	w, err := s.Write(t.Context(), Batch{Start: []int64{1}})
+	w, err := s.Write(t.Context(), Batch{StartRows: []int64{1}})
 	checkEqual(t, "refused", fmt.Sprintln(len(w.FailedRows), err), "1 <nil>\n")
 	table.exec(t, "DROP TRIGGER g")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
@@ -116,10 +116,10 @@ func TestSecondClaimIsRemembered(t *testing.T) {
 	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
+	write(t, s, Batch{StartRows: []int64{1}, StartedAt: 7})
 	table.exec(t, "UPDATE jobs SET status = 'waiting'")
 	accept(t, s, 1, "a")
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1}}}).LostRows, "map[1:status was set to accepted]")
+	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1}}}).LostRows, "map[1:status was set to accepted]")
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	checkEqual(t, "claims", table.claimCount(t), 1)
@@ -154,14 +154,14 @@ func TestSpooledResultsOfEmptiedClaims(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s, deadStore := table.open(t, "d", longLease), table.open(t, "d", longLease)
 	accept(t, deadStore, 3, "a")
-	write(t, deadStore, Batch{Start: []int64{1, 2, 3}, StartedAt: 7})
+	write(t, deadStore, Batch{StartRows: []int64{1, 2, 3}, StartedAt: 7})
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id = 2")
 	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{2}, StartedAt: 7})
+	write(t, s, Batch{StartRows: []int64{2}, StartedAt: 7})
 	table.exec(t, "UPDATE jobs SET time_started = 8 WHERE id = 3")
-	w := write(t, s, Batch{Token: deadStore.Token(), Finish: []Result{
+	w := write(t, s, Batch{Token: deadStore.Token(), FinishRows: []Result{
 		{ID: 1, Started: 7, OK: true, Stdout: "out"}, {ID: 2, Started: 7}, {ID: 3, Started: 7}}})
 	checkEqual(t, "lost", fmt.Sprint(w.LostRows), "map[2:claim is gone 3:claim is gone]")
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done running running")
@@ -175,14 +175,14 @@ func TestRemovedClaimIsNotLost(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
 	accept(t, s, 3, "a")
-	write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
+	write(t, s, Batch{StartRows: []int64{1}, StartedAt: 7})
 	if _, err := other.Settle(t.Context(), Owner{Token: s.Token(), Name: "d", Heartbeat: 1}, OrphanPolicy{Requeue: true}); err != nil {
 		t.Fatal(err)
 	}
 	table.exec(t, "UPDATE jobs SET status = IF(id = 2, 'accepted', 'running'), time_started = 8")
 	removeClaim := func() {
 		t.Helper()
-		w := write(t, s, Batch{Start: []int64{2}, Return: []int64{3}, Finish: []Result{{ID: 1, OK: true}}})
+		w := write(t, s, Batch{StartRows: []int64{2}, ReturnRows: []int64{3}, FinishRows: []Result{{ID: 1, OK: true}}})
 		checkEqual(t, "lost", len(w.LostRows), 3)
 	}
 	removeClaim()
@@ -207,7 +207,7 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 		put(Waiting)
 		deadStore, s := jobs.open(t, "dead", time.Millisecond), jobs.open(t, "s", longLease)
 		checkEqual(t, "rows", formatIDs(accept(t, deadStore, 10, "a").Rows), "0a")
-		checkEqual(t, "lost", write(t, deadStore, Batch{Start: []int64{0}, StartedAt: 7}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, deadStore, Batch{StartRows: []int64{0}, StartedAt: 7}).LostRows, "map[]")
 		claims, err := deadStore.OwnClaims(t.Context())
 		checkEqual(t, "own", fmt.Sprintln(claims, err), "[0] <nil>\n")
 		owners, err := s.Owners(t.Context())
@@ -227,7 +227,7 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 			checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 			checkEqual(t, "claims", table.claimCount(t), 1)
 		}
-		checkEqual(t, "lost", write(t, s, Batch{Start: []int64{0}}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{StartRows: []int64{0}}).LostRows, "map[]")
 		if err := s.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func TestFullDisk(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
-	write(t, s, Batch{Start: []int64{1, 2}})
+	write(t, s, Batch{StartRows: []int64{1, 2}})
 	table.exec(t, "CREATE TABLE ballast (id INT AUTO_INCREMENT PRIMARY KEY, x LONGBLOB) ENGINE=InnoDB")
 	var err error
 	for bytes := 1 << 20; bytes >= 1<<17; {
@@ -31,7 +31,7 @@ func TestFullDisk(t *testing.T) {
 	if !IsNumber(err, 1114) {
 		t.Fatalf("the tablespace is not full: %v", err)
 	}
-	b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("y", size)}}}
+	b := Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("y", size)}}}
 	if _, err := s.Write(t.Context(), b); !IsAway(err) {
 		t.Fatalf("on a full disk: %v", err)
 	}

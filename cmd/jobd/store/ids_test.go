@@ -23,7 +23,7 @@ func TestUnclaimableRowsStayWaiting(t *testing.T) {
 			checkEqual(t, "rows", formatIDs(p.Rows), "0a 1a")
 			p = accept(t, s, 0, "a")
 			checkEqual(t, "nothing is left, or locked", formatIDs(p.Rows)+strings.Join(p.BusyTargets, ""), "")
-			write(t, s, Batch{Start: []int64{0}, StartedAt: 7})
+			write(t, s, Batch{StartRows: []int64{0}, StartedAt: 7})
 			if log := table.log.String(); !strings.Contains(log, `"id":"`+kind.id+`"`) || !strings.Contains(log, "never run") {
 				t.Errorf("log: %s", log)
 			}

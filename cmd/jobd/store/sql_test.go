@@ -183,11 +183,11 @@ func TestCollations(t *testing.T) {
 				t.Errorf("counts: %s %v", formatCounts(list), err)
 			}
 			checkEqual(t, "rows", formatIDs(accept(t, deadStore, 10, "LOW", "Löw").Rows), "2LOW 3Löw")
-			write(t, deadStore, Batch{Start: []int64{2, 3}})
+			write(t, deadStore, Batch{StartRows: []int64{2, 3}})
 			if _, err := other.Settle(t.Context(), Owner{Token: deadStore.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("ж")}); err != nil {
 				t.Fatal(err)
 			}
-			w := write(t, deadStore, Batch{Finish: []Result{{ID: 2, OK: true}, {ID: 3, OK: true}}})
+			w := write(t, deadStore, Batch{FinishRows: []Result{{ID: 2, OK: true}, {ID: 3, OK: true}}})
 			checkEqual(t, "writes", fmt.Sprint(w.LostRows, w.FailedRows), "map[] map[]")
 			checkEqual(t, "results", *table.read(t, 2).Result+" "+*table.read(t, 3).Result, "ok ok")
 		})
@@ -233,8 +233,8 @@ func TestAcceptReadsFewRows(t *testing.T) {
 		start = append(start, r.ID)
 		finish = append(finish, Result{ID: r.ID})
 	}
-	write(t, s, Batch{Start: start})
-	write(t, s, Batch{Finish: finish})
+	write(t, s, Batch{StartRows: start})
+	write(t, s, Batch{FinishRows: finish})
 	if n := reads() - before; n > 2000 {
 		t.Errorf("writing 100 rows read %d", n)
 	}
@@ -361,14 +361,14 @@ func TestLockedRowsDelayNoOther(t *testing.T) {
 	checkEqual(t, "busy", p.BusyTargets, "[a]")
 	tx.Rollback()
 	tx = lock(3)
-	w := write(t, s, Batch{Start: []int64{1, 3, 4}})
+	w := write(t, s, Batch{StartRows: []int64{1, 3, 4}})
 	checkEqual(t, "busy", w.BusyRows, "[3]")
 	checkEqual(t, "lost", w.LostRows, "map[]")
 	if elapsed := time.Since(start); elapsed >= 5*time.Second { // a wait for a lock would take lockTimeout
 		t.Errorf("took %s", elapsed)
 	}
 	tx.Rollback()
-	checkEqual(t, "busy", write(t, s, Batch{Start: []int64{3}}).BusyRows, "[]")
+	checkEqual(t, "busy", write(t, s, Batch{StartRows: []int64{3}}).BusyRows, "[]")
 	checkEqual(t, "statuses", formatStatuses(t, table, 4), "running waiting running running")
 	checkEqual(t, "rows", formatIDs(accept(t, s, 5, "a").Rows), "2a")
 }
@@ -383,10 +383,10 @@ func TestLockedClaimDelaysNoOther(t *testing.T) {
 	accept(t, s, rows, "a")
 	var b Batch
 	for id := int64(1); id <= rows; id += 2 {
-		b.Start = append(b.Start, id)
-		b.Finish = append(b.Finish, Result{ID: id, OK: true})
+		b.StartRows = append(b.StartRows, id)
+		b.FinishRows = append(b.FinishRows, Result{ID: id, OK: true})
 	}
-	write(t, s, Batch{Start: b.Start})
+	write(t, s, Batch{StartRows: b.StartRows})
 	tx, err := table.db.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func TestLockedClaimDelaysNoOther(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // less than a wait for a lock
 	defer cancel()
-	w, err := s.Write(ctx, Batch{Finish: b.Finish})
+	w, err := s.Write(ctx, Batch{FinishRows: b.FinishRows})
 	checkEqual(t, "written", fmt.Sprint(w.LostRows, w.BusyRows, w.FailedRows, err), "map[] [] map[] <nil>")
 	checkEqual(t, "claims", table.claimCount(t), rows/2)
 }
@@ -448,7 +448,7 @@ func TestDeadlocksWithOtherClients(t *testing.T) {
 			}
 		}
 		for len(ids) > 0 {
-			ids = write(t, s, Batch{Return: ids}).BusyRows
+			ids = write(t, s, Batch{ReturnRows: ids}).BusyRows
 		}
 	}
 	stop()
@@ -493,7 +493,7 @@ func TestStoreSurvivesServerRestarts(t *testing.T) {
 	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), wantRows("a"), 3); return err })
 	checkEqual(t, "rows", formatIDs(p.Rows), "1a 2a 3a")
 	server.Stop()
-	if _, err := s.Write(t.Context(), Batch{Start: []int64{1}}); !IsAway(err) {
+	if _, err := s.Write(t.Context(), Batch{StartRows: []int64{1}}); !IsAway(err) {
 		t.Fatalf("with the server down: %v", err)
 	}
 	if err := s.Renew(t.Context()); !IsAway(err) {
@@ -502,13 +502,13 @@ func TestStoreSurvivesServerRestarts(t *testing.T) {
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	retry("write", func() error { _, err := s.Write(t.Context(), Batch{Start: []int64{1, 2, 3}}); return err })
+	retry("write", func() error { _, err := s.Write(t.Context(), Batch{StartRows: []int64{1, 2, 3}}); return err })
 	retry("renew", func() error { return s.Renew(t.Context()) })
 	server.Kill()
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	retry("write", func() error { _, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: 1}}}); return err })
+	retry("write", func() error { _, err := s.Write(t.Context(), Batch{FinishRows: []Result{{ID: 1}}}); return err })
 	checkEqual(t, "statuses", formatStatuses(t, table, 5), "done running running waiting waiting")
 }
 
@@ -547,8 +547,8 @@ func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 	if a, err := s.AcceptManual(t.Context(), []int64{4}, func(string) bool { return true }); err != nil || !a[0].WasAccepted {
 		t.Fatalf("%v %v", a, err)
 	}
-	write(t, s, Batch{Start: []int64{1, 4}, Return: []int64{2}})
-	write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 4, OK: true}}})
+	write(t, s, Batch{StartRows: []int64{1, 4}, ReturnRows: []int64{2}})
+	write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true}, {ID: 4, OK: true}}})
 	checkEqual(t, "statuses", formatStatuses(t, table, 4), "done waiting accepted done")
 	for _, err := range []error{s.Renew(t.Context()), s.Leave(t.Context())} {
 		if err != nil {
@@ -578,11 +578,11 @@ func TestUnansweredCommits(t *testing.T) {
 	checkEqual(t, "rows", formatIDs(p.Rows), "1a 2a 3a")
 	checkEqual(t, "the manual row is for the client to ask for again", table.read(t, 5).Status, Manual)
 	checkEqual(t, "claims", table.claimCount(t), 3)
-	write(t, s, Batch{Start: []int64{1, 2, 3}})
-	b := Batch{Finish: []Result{{ID: 1}, {ID: 2}}}
+	write(t, s, Batch{StartRows: []int64{1, 2, 3}})
+	b := Batch{FinishRows: []Result{{ID: 1}, {ID: 2}}}
 	write(t, s, b)
 	s.RememberWritten(b)
-	checkEqual(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Result{ID: 3})}).LostRows, "map[]")
+	checkEqual(t, "lost when written again", write(t, s, Batch{StartRows: []int64{3}, FinishRows: append(b.FinishRows, Result{ID: 3})}).LostRows, "map[]")
 	checkEqual(t, "lost without doubt", len(write(t, s, b).LostRows), 2)
 }
 
@@ -596,13 +596,13 @@ func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, Batch{Start: []int64{3}, StartedAt: p.Rows[0].StartedAt + 1})
+	write(t, s, Batch{StartRows: []int64{3}, StartedAt: p.Rows[0].StartedAt + 1})
 	s.MarkDoubtful([]Row{p.Rows[0], {ID: 3, StartedAt: p.Rows[0].StartedAt}}, false)
 	rows, err := s.Resolve(t.Context())
 	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), rows[0].StartedAt, err), "1a 0 <nil>\n")
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "accepted running running")
 	checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
-	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}, StartedAt: 5, Finish: []Result{{ID: 2}, {ID: 3}}}).LostRows, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{StartRows: []int64{1}, StartedAt: 5, FinishRows: []Result{{ID: 2}, {ID: 3}}}).LostRows, "map[]")
 }
 
 // TestConcurrentResolvesReturnRowsOnce: otherwise the daemon would take the row's end for its loss.
@@ -634,7 +634,7 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{1}, StartedAt: 5})
+	write(t, s, Batch{StartRows: []int64{1}, StartedAt: 5})
 	table.exec(t, "UPDATE jobs SET status = 'waiting'")
 	table.exec(t, "RENAME TABLE jobs_claims TO elsewhere")
 	if p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1); err == nil {
@@ -644,9 +644,9 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1)
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), err), "1a<nil>")
 	checkEqual(t, "statuses", formatStatuses(t, table, 1), "accepted")
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}}).LostRows, "map[1:status was set to accepted]")
-	write(t, s, Batch{Start: []int64{1}, StartedAt: 7})
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Started: 7}}}).LostRows, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 5}}}).LostRows, "map[1:status was set to accepted]")
+	write(t, s, Batch{StartRows: []int64{1}, StartedAt: 7})
+	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 7}}}).LostRows, "map[]")
 }
 
 // TestUncertainAcceptDoubtsOnlyItself: if it is unknown whether an accept of a row was committed, that does
@@ -663,7 +663,7 @@ func TestUncertainAcceptDoubtsOnlyItself(t *testing.T) {
 	}
 	rows, err := s.Resolve(t.Context())
 	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), " <nil>\n")
-	checkEqual(t, "lost", write(t, s, Batch{Start: []int64{1}}).LostRows, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{StartRows: []int64{1}}).LostRows, "map[]")
 
 	s.MarkDoubtful([]Row{{ID: 2}}, false)
 	end := s.BlockResolve(2)
@@ -688,7 +688,7 @@ func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 		answer.Store(&err)
 		_, acceptErr := s.Accept(t.Context(), wantRows("a"), 1)
 		_, manualErr := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true })
-		b := Batch{Return: []int64{1, 2}}
+		b := Batch{ReturnRows: []int64{1, 2}}
 		if !IsAway(acceptErr) || !IsAway(manualErr) {
 			t.Errorf("%d: %v, %v", number, acceptErr, manualErr)
 		}
@@ -714,8 +714,8 @@ func TestRowChangesOnlyWithClaim(t *testing.T) {
 	var skip atomic.Bool
 	s.SkipDeletes(&skip)
 	accept(t, s, 2, "a")
-	write(t, s, Batch{Start: []int64{1}, StartedAt: 5})
-	b := Batch{Finish: []Result{{ID: 1, OK: true, Started: 5}}, Return: []int64{2}}
+	write(t, s, Batch{StartRows: []int64{1}, StartedAt: 5})
+	b := Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 5}}, ReturnRows: []int64{2}}
 	skip.Store(true)
 	if _, err := s.Write(t.Context(), b); !IsAway(err) {
 		t.Errorf("got %v", err)
@@ -751,15 +751,15 @@ func TestRestoredRowsKeepResults(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 3, "a")
-	write(t, s, Batch{Start: []int64{1, 2, 3}})
+	write(t, s, Batch{StartRows: []int64{1, 2, 3}})
 	table.exec(t, "UPDATE jobs SET status = 'accepted', time_started = 0 WHERE id IN (1, 2)")
 	table.exec(t, "UPDATE jobs SET status = 'waiting', time_started = 0 WHERE id = 3")
 	accept(t, s, 1, "a")
-	lostRows := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).LostRows
+	lostRows := write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, RequeueRows: []int64{2}}).LostRows
 	checkEqual(t, "lost", lostRows, "map[3:status was set to accepted]")
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done waiting accepted")
-	write(t, s, Batch{Start: []int64{3}})
-	checkEqual(t, "lost then", write(t, s, Batch{Finish: []Result{{ID: 3, OK: true}}}).LostRows, "map[]")
+	write(t, s, Batch{StartRows: []int64{3}})
+	checkEqual(t, "lost then", write(t, s, Batch{FinishRows: []Result{{ID: 3, OK: true}}}).LostRows, "map[]")
 	checkEqual(t, "statuses then", formatStatuses(t, table, 3), "done waiting done")
 	checkEqual(t, "claims", table.claimCount(t), 0)
 }
@@ -774,8 +774,8 @@ func TestStatementReplication(t *testing.T) {
 	if a, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil || !a[0].WasAccepted {
 		t.Fatal(a, err)
 	}
-	write(t, s, Batch{Start: []int64{1, 3}, Return: []int64{2}})
-	write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: "x"}, {ID: 3}}})
+	write(t, s, Batch{StartRows: []int64{1, 3}, ReturnRows: []int64{2}})
+	write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: "x"}, {ID: 3}}})
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done waiting done")
 }
 

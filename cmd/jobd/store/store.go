@@ -87,12 +87,12 @@ func (f *Result) MarkStdoutCut() bool {
 
 // Batch is a set of writes. Each row is in one list only.
 type Batch struct {
-	Token     int64    // token of the incarnation that has claimed the rows; 0 means this one
-	Start     []int64  // accepted rows that begin to run
-	StartedAt int64    // time_started of the rows in Start, UNIX seconds
-	Finish    []Result // running rows that have ended
-	Return    []int64  // accepted rows that have not run; they become waiting or manual again
-	Requeue   []int64  // running rows that must run again; they become waiting or manual again, too
+	Token       int64    // token of the incarnation that has claimed the rows; 0 means this one
+	StartRows   []int64  // accepted rows that begin to run
+	StartedAt   int64    // time_started of StartRows, UNIX seconds
+	FinishRows  []Result // running rows that have ended
+	ReturnRows  []int64  // accepted rows that have not run; they become waiting or manual again
+	RequeueRows []int64  // running rows that must run again; they become waiting or manual again, too
 }
 
 // WriteResult is the result for the rows of a batch. Every row that is in none of these lists has

@@ -176,7 +176,7 @@ func TestReturnedRowBehindPosition(t *testing.T) {
 		s := table.open(t, "d", longLease)
 		checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "1a 2a 3a")
 		checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "4a 5a 6a")
-		write(t, s, Batch{Return: []int64{2}})
+		write(t, s, Batch{ReturnRows: []int64{2}})
 		var found []Row
 		for more := true; more; {
 			p := accept(t, s, 3, "a")
@@ -194,7 +194,7 @@ func TestLowerIDsAreAccepted(t *testing.T) {
 		insertRows(t, table, Waiting, "a", "a")
 		s := table.open(t, "d", longLease)
 		checkEqual(t, "rows", formatIDs(accept(t, s, 1, "a").Rows), "1a")
-		write(t, s, Batch{Return: []int64{1}})
+		write(t, s, Batch{ReturnRows: []int64{1}})
 		for next := int64(3); ; next++ {
 			table.insert(t, storetest.Record{Row: Row{ID: next, Target: "a"}, Status: Waiting})
 			if formatIDs(accept(t, s, 1, "a").Rows) == "1a" {
@@ -226,7 +226,7 @@ func TestAcceptWritesBegunRowsAsRunning(t *testing.T) {
 			}
 		}
 		checkEqual(t, "claims", table.claimCount(t), 5)
-		checkEqual(t, "lost", write(t, s, Batch{Requeue: []int64{1}, Start: []int64{4}, StartedAt: start, Finish: []Result{{ID: 2, OK: true, At: start}}}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{RequeueRows: []int64{1}, StartRows: []int64{4}, StartedAt: start, FinishRows: []Result{{ID: 2, OK: true, At: start}}}).LostRows, "map[]")
 		checkEqual(t, "statuses", formatStatuses(t, table, 5), "waiting done running running running")
 		checkEqual(t, "time_started", table.read(t, 1).TimeStarted, 0)
 
@@ -256,13 +256,13 @@ func TestRowLifecycle(t *testing.T) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a", "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
-		w := write(t, s, Batch{Start: []int64{1, 2, 3}, StartedAt: 1000, Return: []int64{4}})
+		w := write(t, s, Batch{StartRows: []int64{1, 2, 3}, StartedAt: 1000, ReturnRows: []int64{4}})
 		checkEqual(t, "lost", w.LostRows, "map[]")
 		checkEqual(t, "statuses", formatStatuses(t, table, 5), "running running running waiting accepted")
 		if r := table.read(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
 			t.Fatalf("%+v", r)
 		}
-		write(t, s, Batch{Start: []int64{5}, StartedAt: 1001, Requeue: []int64{3}, Finish: []Result{
+		write(t, s, Batch{StartRows: []int64{5}, StartedAt: 1001, RequeueRows: []int64{3}, FinishRows: []Result{
 			{ID: 1, OK: true, Code: 0, Stdout: "out'\\\x00\n", Stderr: "ärr", At: 2000},
 			{ID: 2, Code: -1, Signal: "SIGRTMIN+9", At: 2001},
 		}})
@@ -300,7 +300,7 @@ func TestManualRowsAreAccepted(t *testing.T) {
 			"4 true false running, 3 true false done, 2 true false waiting, 1 true true , 99 false false , -1 false false ")
 		checkEqual(t, "target of 7", answers[1].Row.Target, "nobody")
 		checkEqual(t, "statuses", formatStatuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
-		write(t, s, Batch{Return: []int64{8}})
+		write(t, s, Batch{ReturnRows: []int64{8}})
 		checkEqual(t, "rows that came by hand become manual again", table.read(t, 8).Status, Manual)
 	})
 }
@@ -315,14 +315,14 @@ func TestForeignChangesAreNoticed(t *testing.T) {
 			r.Status = status
 			table.insert(t, r)
 		}
-		write(t, s, Batch{Start: []int64{5, 6, 7, 8}, StartedAt: 1})
+		write(t, s, Batch{StartRows: []int64{5, 6, 7, 8}, StartedAt: 1})
 		set(1, Ignored)
 		table.remove(t, 2)
 		set(3, Ignored)
 		set(5, Waiting)
 		table.remove(t, 6)
 		set(7, Done)
-		w := write(t, s, Batch{Start: []int64{1, 2}, Return: []int64{3, 4}, Finish: []Result{{ID: 5}, {ID: 6}, {ID: 8}}, Requeue: []int64{7}})
+		w := write(t, s, Batch{StartRows: []int64{1, 2}, ReturnRows: []int64{3, 4}, FinishRows: []Result{{ID: 5}, {ID: 6}, {ID: 8}}, RequeueRows: []int64{7}})
 		var lostIDs []int64
 		for id := range w.LostRows {
 			lostIDs = append(lostIDs, id)
@@ -339,14 +339,14 @@ func TestRowSetBackIsAcceptedAgain(t *testing.T) {
 		insertRows(t, table, Waiting, "a")
 		s := table.open(t, "d", longLease)
 		accept(t, s, 10, "a")
-		write(t, s, Batch{Start: []int64{1}, StartedAt: 1})
+		write(t, s, Batch{StartRows: []int64{1}, StartedAt: 1})
 		table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
 		checkEqual(t, "rows", formatIDs(accept(t, s, 10, "a").Rows), "1a")
-		w := write(t, s, Batch{Finish: []Result{{ID: 1}}})
+		w := write(t, s, Batch{FinishRows: []Result{{ID: 1}}})
 		checkEqual(t, "lost", len(w.LostRows), 1)
 		checkEqual(t, "the new claim stays", table.claimCount(t), 1)
-		write(t, s, Batch{Start: []int64{1}, StartedAt: 2})
-		write(t, s, Batch{Finish: []Result{{ID: 1, OK: true}}})
+		write(t, s, Batch{StartRows: []int64{1}, StartedAt: 2})
+		write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true}}})
 		checkEqual(t, "status", formatStatuses(t, table, 1), Done)
 		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
@@ -367,8 +367,8 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 			if _, err := deadStore.AcceptManual(t.Context(), []int64{6, 9}, func(string) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
-			write(t, deadStore, Batch{Start: []int64{2, 9}, StartedAt: 5})
-			write(t, living, Batch{Start: []int64{4}, StartedAt: 5})
+			write(t, deadStore, Batch{StartRows: []int64{2, 9}, StartedAt: 5})
+			write(t, living, Batch{StartRows: []int64{4}, StartedAt: 5})
 
 			o := awaitExpiry(t, living, deadStore.Token())
 			sum, err := living.Settle(t.Context(), o, OrphanPolicy{Requeue: requeue, Reason: "daemon died", FinishedAt: 77})
@@ -398,11 +398,11 @@ func TestSettleFreesRowsOfDeadOwner(t *testing.T) {
 			if _, err := deadStore.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
 				t.Fatalf("accepted by hand: %v", err)
 			}
-			w := write(t, deadStore, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Result{{ID: 2, OK: true}}})
+			w := write(t, deadStore, Batch{StartRows: []int64{1}, ReturnRows: []int64{3}, FinishRows: []Result{{ID: 2, OK: true}}})
 			checkEqual(t, "lost", len(w.LostRows), 3)
 			before := formatStatuses(t, table, 8)
 			accept(t, living, 10, "a", "b")
-			write(t, deadStore, Batch{Start: []int64{1, 3}, Requeue: []int64{2}})
+			write(t, deadStore, Batch{StartRows: []int64{1, 3}, RequeueRows: []int64{2}})
 			if before == formatStatuses(t, table, 8) || strings.Contains(formatStatuses(t, table, 3), Running) {
 				t.Fatalf("%s", formatStatuses(t, table, 8))
 			}
@@ -423,7 +423,7 @@ func TestOwnClaimsAreSettled(t *testing.T) {
 		s, other := table.open(t, "d", longLease), table.open(t, "e", longLease)
 		accept(t, s, 3, "a")
 		accept(t, other, 1, "b")
-		write(t, s, Batch{Start: []int64{1, 2}, StartedAt: 5})
+		write(t, s, Batch{StartRows: []int64{1, 2}, StartedAt: 5})
 		claims, err := s.OwnClaims(t.Context())
 		slices.Sort(claims)
 		checkEqual(t, "own", fmt.Sprintln(claims, err), "[1 2 3] <nil>\n")
@@ -469,7 +469,7 @@ func TestLivingDaemonIsNotSettled(t *testing.T) {
 		}
 		checkEqual(t, "sum", sum, SettleResult{})
 		checkEqual(t, "statuses", formatStatuses(t, table, 2), "accepted accepted")
-		checkEqual(t, "lost", write(t, slowDaemon, Batch{Start: []int64{1, 2}}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, slowDaemon, Batch{StartRows: []int64{1, 2}}).LostRows, "map[]")
 	})
 }
 
@@ -503,10 +503,10 @@ func TestEarlierIncarnationsResultsAreWritten(t *testing.T) {
 		insertRows(t, table, Waiting, "a", "a")
 		old, s := table.open(t, "old", longLease), table.open(t, "new", longLease)
 		accept(t, old, 1, "a")
-		write(t, old, Batch{Start: []int64{1}})
+		write(t, old, Batch{StartRows: []int64{1}})
 		accept(t, s, 1, "a")
-		write(t, s, Batch{Start: []int64{2}})
-		b := Batch{Token: old.Token(), Finish: []Result{{ID: 1, OK: true}, {ID: 2, OK: true}}}
+		write(t, s, Batch{StartRows: []int64{2}})
+		b := Batch{Token: old.Token(), FinishRows: []Result{{ID: 1, OK: true}, {ID: 2, OK: true}}}
 		w := write(t, s, b)
 		checkEqual(t, "lost", len(w.LostRows), 1)
 		checkEqual(t, "statuses", formatStatuses(t, table, 2), "done running")
@@ -518,7 +518,7 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 		insertRows(t, table, Waiting, "a", "a")
 		deadStore, s := table.open(t, "dead", longLease), table.open(t, "s", longLease)
 		accept(t, deadStore, 2, "a")
-		write(t, deadStore, Batch{Start: []int64{1, 2}})
+		write(t, deadStore, Batch{StartRows: []int64{1, 2}})
 		settle := func(exceptIDs ...int64) bool {
 			t.Helper()
 			sum, err := s.Settle(t.Context(), Owner{Token: deadStore.Token(), Heartbeat: 1}, OrphanPolicy{Except: exceptIDs})
@@ -529,7 +529,7 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 		}
 		checkEqual(t, "one is left", settle(1), true)
 		checkEqual(t, "statuses", formatStatuses(t, table, 2), "running done")
-		checkEqual(t, "lost", write(t, s, Batch{Token: deadStore.Token(), Finish: []Result{{ID: 1, OK: true}}}).LostRows, "map[]")
+		checkEqual(t, "lost", write(t, s, Batch{Token: deadStore.Token(), FinishRows: []Result{{ID: 1, OK: true}}}).LostRows, "map[]")
 		checkEqual(t, "one is left", settle(), false)
 		checkEqual(t, "claims", table.claimCount(t), 0)
 	})
@@ -543,12 +543,12 @@ func TestLateResultReplacesReason(t *testing.T) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a")
 		deadStore, other := table.open(t, "dead's", longLease), table.open(t, "other", longLease)
 		accept(t, deadStore, 4, "a")
-		write(t, deadStore, Batch{Start: []int64{1, 2, 3}})
+		write(t, deadStore, Batch{StartRows: []int64{1, 2, 3}})
 		if _, err := other.Settle(t.Context(), Owner{Token: deadStore.Token(), Heartbeat: 1}, OrphanPolicy{Reason: DeathReason("dead's"), FinishedAt: 77}); err != nil {
 			t.Fatal(err)
 		}
 		accept(t, other, 1, "a") // row 4, which Settle has returned
-		write(t, other, Batch{Start: []int64{4}})
+		write(t, other, Batch{StartRows: []int64{4}})
 		s := table.open(t, "dead's", longLease)
 		if r := table.read(t, 2); r.Stderr == nil || *r.Stderr != DeathReason("dead's") {
 			t.Fatalf("%+v", r)
@@ -556,7 +556,7 @@ func TestLateResultReplacesReason(t *testing.T) {
 		r := table.read(t, 3)
 		r.Status = Waiting // reset by hand
 		table.insert(t, r)
-		lostRows := write(t, s, Batch{Token: deadStore.Token(), Finish: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).LostRows
+		lostRows := write(t, s, Batch{Token: deadStore.Token(), FinishRows: []Result{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).LostRows
 		checkEqual(t, "lost", lostRows, "map[3:claim is gone 4:claim is gone]")
 		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done done waiting running")
 		firstRow, secondRow := table.read(t, 1), table.read(t, 2)
@@ -571,7 +571,7 @@ func TestClaimsWithoutOwnerAreSettled(t *testing.T) {
 		insertRows(t, table, Waiting, "a", "a")
 		removedStore, s := table.open(t, "gone", longLease), table.open(t, "s", longLease)
 		accept(t, removedStore, 2, "a")
-		write(t, removedStore, Batch{Start: []int64{2}})
+		write(t, removedStore, Batch{StartRows: []int64{2}})
 		switch table := table.(type) {
 		case *sqlTable:
 			table.exec(t, "DELETE FROM jobs_claims WHERE id = ?", -removedStore.Token())
@@ -627,12 +627,12 @@ func TestSeveralDaemonsShareRows(t *testing.T) {
 					for len(start)+len(finish) > 0 && r.err == nil {
 						// A read by another daemon sometimes locks a neighbouring row, too.
 						var w WriteResult
-						if w, r.err = s.Write(context.Background(), Batch{Start: start}); len(w.BusyRows) > 0 {
+						if w, r.err = s.Write(context.Background(), Batch{StartRows: start}); len(w.BusyRows) > 0 {
 							start = w.BusyRows
 							continue
 						}
 						start = nil
-						w, r.err = s.Write(context.Background(), Batch{Finish: finish})
+						w, r.err = s.Write(context.Background(), Batch{FinishRows: finish})
 						finish = slices.DeleteFunc(finish, func(f Result) bool { return !slices.Contains(w.BusyRows, f.ID) })
 					}
 					if r.err != nil {

@@ -40,11 +40,11 @@ func TestRowsSurviveTemporaryFaults(t *testing.T) {
 			insertRows(t, table, Waiting, "a", "a")
 			s := table.open(t, "d", longLease).(*SQL)
 			accept(t, s, 1, "a")
-			write(t, s, Batch{Start: []int64{1}})
+			write(t, s, Batch{StartRows: []int64{1}})
 			table.exec(t, state.start)
 			s.DB().SetMaxIdleConns(0) // the server's new settings apply to new connections
 			s.DB().SetMaxIdleConns(8)
-			b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: output}}}
+			b := Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: output}}}
 			w, err := s.Write(t.Context(), b)
 			if len(w.LostRows) > 0 {
 				t.Fatalf("lost: %v", w.LostRows)
@@ -76,14 +76,14 @@ func TestRowsSurviveRestoredTable(t *testing.T) {
 		opt.ConfirmAfter = 300 * time.Millisecond
 		s := register(t, table.openWith(t, opt))
 		accept(t, s, 2, "a")
-		write(t, s, Batch{Start: []int64{1}})
+		write(t, s, Batch{StartRows: []int64{1}})
 		deadStore := table.open(t, "dead", longLease)
 		accept(t, deadStore, 2, "a")
-		write(t, deadStore, Batch{Start: []int64{3}})
+		write(t, deadStore, Batch{StartRows: []int64{3}})
 		deadStore.(*SQL).Close()
 		table.exec(t, "CREATE TABLE kept AS SELECT * FROM jobs")
 		table.exec(t, empty)
-		b := Batch{Start: []int64{2}, Finish: []Result{{ID: 1, OK: true, Stdout: "out"}}}
+		b := Batch{StartRows: []int64{2}, FinishRows: []Result{{ID: 1, OK: true, Stdout: "out"}}}
 		w := write(t, s, b)
 		checkEqual(t, "lost, and to be tried again", fmt.Sprint(w.LostRows, w.BusyRows), "map[] [1 2]")
 		o := Owner{Token: deadStore.Token(), Heartbeat: 1}
@@ -105,7 +105,7 @@ func TestRowsSurviveRestoredTable(t *testing.T) {
 		checkEqual(t, "statuses", formatStatuses(t, table, 4), "done running done waiting")
 		// Rows that are still missing now count as deleted.
 		table.exec(t, empty)
-		for b = (Batch{Finish: []Result{{ID: 2}}}); ; {
+		for b = (Batch{FinishRows: []Result{{ID: 2}}}); ; {
 			if w = write(t, s, b); len(w.LostRows) > 0 {
 				break
 			}
@@ -126,14 +126,14 @@ func TestTemporaryRefusalLosesNoOutput(t *testing.T) {
 			opt.ConfirmAfter = 200 * time.Millisecond
 			s := register(t, table.openWith(t, opt))
 			accept(t, s, 3, "a")
-			write(t, s, Batch{Start: []int64{1, 2, 3}})
+			write(t, s, Batch{StartRows: []int64{1, 2, 3}})
 			refuse := func(minLength int) {
 				table.exec(t, fmt.Sprintf(`CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW
 					IF LENGTH(NEW.stdout) > %d THEN %s MESSAGE_TEXT = 'not now'; END IF`, minLength, signal))
 			}
 			output := strings.Repeat("x", 50_000)
 			final := func(id int64) WriteResult {
-				w, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: id, OK: true, Stdout: output, Stderr: "e"}}})
+				w, err := s.Write(t.Context(), Batch{FinishRows: []Result{{ID: id, OK: true, Stdout: output, Stderr: "e"}}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -169,14 +169,14 @@ func TestDiscardedTablespace(t *testing.T) {
 	insertRows(t, table, Waiting, "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 1, "a")
-	write(t, s, Batch{Start: []int64{1}})
+	write(t, s, Batch{StartRows: []int64{1}})
 	var dir string
 	if err := table.db.QueryRow("SELECT @@datadir").Scan(&dir); err != nil {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(dir, table.name)
 	withoutFile(t, table.db, dir, func() {
-		b := Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}
+		b := Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}
 		w, err := s.Write(t.Context(), b)
 		if err == nil && len(w.FailedRows) != 1 {
 			t.Errorf("written without a tablespace: %v", w)
@@ -185,7 +185,7 @@ func TestDiscardedTablespace(t *testing.T) {
 			t.Errorf("output is cut: %s", table.log)
 		}
 	})
-	checkEqual(t, "lost", write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).LostRows, "map[]")
+	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: strings.Repeat("x", 50_000)}}}).LostRows, "map[]")
 	if r := table.read(t, 1); r.Status != Done || len(*r.Stdout) != 50_000 {
 		t.Fatalf("%s", r.Status)
 	}
@@ -313,8 +313,8 @@ func TestServerChoosesCharset(t *testing.T) {
 	page := accept(t, s, 1, "你")
 	checkEqual(t, "rows", formatIDs(page.Rows), "1你")
 	checkEqual(t, "fields", string(page.Rows[0].Fields), `{"id":1,"note":"😀"}`)
-	write(t, s, Batch{Start: []int64{1}})
-	write(t, s, Batch{Finish: []Result{{ID: 1, Stdout: "é😀"}}})
+	write(t, s, Batch{StartRows: []int64{1}})
+	write(t, s, Batch{FinishRows: []Result{{ID: 1, Stdout: "é😀"}}})
 	checkEqual(t, "stdout", table.queryCount(t, "SELECT stdout = _utf8mb4 X'C3A9F09F9880' FROM jobs"), 1)
 }
 
@@ -328,8 +328,8 @@ func TestServerLimitsSelects(t *testing.T) {
 	server.Exec(t, "", "SET GLOBAL max_join_size = 1")
 	s := table.open(t, "d", longLease)
 	checkEqual(t, "rows", formatIDs(accept(t, s, 5, "a").Rows), "1a 2a 3a 4a 5a")
-	write(t, s, Batch{Start: []int64{1, 2, 3, 4, 5}})
-	write(t, s, Batch{Finish: []Result{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}})
+	write(t, s, Batch{StartRows: []int64{1, 2, 3, 4, 5}})
+	write(t, s, Batch{FinishRows: []Result{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}})
 	checkEqual(t, "statuses", formatStatuses(t, table, 5), "done done done done done")
 }
 

@@ -35,8 +35,8 @@ func TestOutputsFitColumns(t *testing.T) {
 			insertRows(t, table, Waiting, "a", "a")
 			s := table.open(t, "d", longLease)
 			accept(t, s, 5, "a")
-			write(t, s, Batch{Start: []int64{1, 2}})
-			w := write(t, s, Batch{Finish: []Result{{ID: 1, OK: true, Stdout: c.out, Stderr: c.out}, {ID: 2, Stdout: "other"}}})
+			write(t, s, Batch{StartRows: []int64{1, 2}})
+			w := write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: c.out, Stderr: c.out}, {ID: 2, Stdout: "other"}}})
 			checkEqual(t, "lost", w.LostRows, "map[]")
 			checkEqual(t, "statuses", formatStatuses(t, table, 2), "done done")
 			if got := *table.read(t, 1).Stdout; !c.check(got) {
@@ -52,9 +52,9 @@ func TestOutputIsCutToPacket(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
-	write(t, s, Batch{Start: []int64{1, 2, 3, 4}})
+	write(t, s, Batch{StartRows: []int64{1, 2, 3, 4}})
 	quotes := strings.Repeat("'\\", 600_000)
-	w := write(t, s, Batch{Finish: []Result{
+	w := write(t, s, Batch{FinishRows: []Result{
 		{ID: 1, Stdout: strings.Repeat("x", 3<<20), Stderr: "why"},
 		{ID: 2, Stdout: quotes, Stderr: quotes},
 		{ID: 3, Stdout: strings.Repeat("x", 900_000), Stderr: ""},
@@ -82,11 +82,11 @@ func TestOutputIsCutToAlteredColumn(t *testing.T) {
 	table.exec(t, "CREATE TABLE ends (id INT)")
 	table.exec(t, "CREATE TRIGGER note_end AFTER UPDATE ON jobs FOR EACH ROW INSERT INTO ends SELECT NEW.id FROM DUAL WHERE NEW.status = 'done'")
 	accept(t, s, 5, "a")
-	write(t, s, Batch{Start: []int64{1, 2, 3}})
+	write(t, s, Batch{StartRows: []int64{1, 2, 3}})
 	long := strings.Repeat("x", 100_000)
 	finish := func(id int64, stdout string) {
 		t.Helper()
-		if w := write(t, s, Batch{Finish: []Result{{ID: id, OK: true, Stdout: stdout, Stderr: "why"}}}); len(w.FailedRows)+len(w.LostRows) > 0 {
+		if w := write(t, s, Batch{FinishRows: []Result{{ID: id, OK: true, Stdout: stdout, Stderr: "why"}}}); len(w.FailedRows)+len(w.LostRows) > 0 {
 			t.Fatal(w)
 		}
 	}
@@ -109,8 +109,8 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
-	write(t, s, Batch{Start: []int64{1, 2, 3}})
-	w, err := s.Write(t.Context(), Batch{Finish: []Result{
+	write(t, s, Batch{StartRows: []int64{1, 2, 3}})
+	w, err := s.Write(t.Context(), Batch{FinishRows: []Result{
 		{ID: 1, OK: true, Stdout: "fine"},
 		{ID: 2, OK: true, Stdout: strings.Repeat("x", 50_000)},
 		{ID: 3, OK: true, Stderr: "never"},
@@ -128,8 +128,8 @@ func TestRefusedOutputIsShortened(t *testing.T) {
 		IF NEW.status = 'done' AND NEW.id = 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no'; END IF`)
 	table.exec(t, "UPDATE jobs SET status = 'waiting' WHERE id <> 3")
 	accept(t, s, 5, "a")
-	write(t, s, Batch{Start: []int64{1, 2}})
-	w, err = s.Write(t.Context(), Batch{Finish: []Result{{ID: 1, Stdout: "x"}, {ID: 2}}})
+	write(t, s, Batch{StartRows: []int64{1, 2}})
+	w, err = s.Write(t.Context(), Batch{FinishRows: []Result{{ID: 1, Stdout: "x"}, {ID: 2}}})
 	if err != nil || w.FailedRows[1] == nil || len(w.FailedRows) != 1 {
 		t.Fatalf("%v %v", w, err)
 	}
@@ -145,8 +145,8 @@ func TestNoOutputInColumnOfJSON(t *testing.T) {
 	opt.ConfirmAfter, opt.Lease = time.Hour, longLease
 	s := register(t, table.openWith(t, opt))
 	accept(t, s, 5, "a")
-	write(t, s, Batch{Start: []int64{1}})
-	w, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: 1, Stderr: "why"}}})
+	write(t, s, Batch{StartRows: []int64{1}})
+	w, err := s.Write(t.Context(), Batch{FinishRows: []Result{{ID: 1, Stderr: "why"}}})
 	if err != nil || len(w.FailedRows) > 0 {
 		t.Fatalf("%v %v", w.FailedRows, err)
 	}
@@ -162,8 +162,8 @@ func TestColumnOfJSON(t *testing.T) {
 	insertRows(t, table, Waiting, "a", "a", "a")
 	s := table.open(t, "d", longLease)
 	accept(t, s, 5, "a")
-	write(t, s, Batch{Start: []int64{1, 2, 3}})
-	w, err := s.Write(t.Context(), Batch{Finish: []Result{{ID: 1, OK: true, Stdout: "[1]"}, {ID: 2, Stderr: "why"}, {ID: 3, OK: true}}})
+	write(t, s, Batch{StartRows: []int64{1, 2, 3}})
+	w, err := s.Write(t.Context(), Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: "[1]"}, {ID: 2, Stderr: "why"}, {ID: 3, OK: true}}})
 	if err != nil || len(w.FailedRows) > 0 {
 		t.Fatalf("%v %v", w.FailedRows, err)
 	}

@@ -26,7 +26,7 @@ func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
 	if b.Token == 0 {
 		b.Token = s.Token()
 	}
-	b.Finish = s.fitFinals(b.Finish)
+	b.FinishRows = s.fitFinals(b.FinishRows)
 	for part := range b.splitParts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
 			for _, b := range w.writtenBatches {
@@ -41,18 +41,18 @@ func (s *SQL) Write(ctx context.Context, b Batch) (WriteResult, error) {
 // splitParts splits a batch into smaller batches.
 func (b Batch) splitParts() func(func(Batch) bool) {
 	return func(yield func(Batch) bool) {
-		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
+		for len(b.StartRows)+len(b.FinishRows)+len(b.ReturnRows)+len(b.RequeueRows) > 0 {
 			room, bytes := batchRows, int64(0)
 			part := Batch{Token: b.Token, StartedAt: b.StartedAt}
-			part.Start, b.Start = cutList(b.Start, &room)
-			part.Return, b.Return = cutList(b.Return, &room)
-			part.Requeue, b.Requeue = cutList(b.Requeue, &room)
-			for room > 0 && len(b.Finish) > 0 {
-				size := escapedLen(b.Finish[0].Stdout) + escapedLen(b.Finish[0].Stderr) + statementSize
+			part.StartRows, b.StartRows = cutList(b.StartRows, &room)
+			part.ReturnRows, b.ReturnRows = cutList(b.ReturnRows, &room)
+			part.RequeueRows, b.RequeueRows = cutList(b.RequeueRows, &room)
+			for room > 0 && len(b.FinishRows) > 0 {
+				size := escapedLen(b.FinishRows[0].Stdout) + escapedLen(b.FinishRows[0].Stderr) + statementSize
 				if bytes > 0 && bytes+size > batchBytes {
 					break
 				}
-				part.Finish, b.Finish = append(part.Finish, b.Finish[0]), b.Finish[1:]
+				part.FinishRows, b.FinishRows = append(part.FinishRows, b.FinishRows[0]), b.FinishRows[1:]
 				bytes += size
 				room--
 			}
@@ -108,30 +108,32 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 		}
 		return nil
 	}
-	if len(b.Finish) == 1 {
+	if len(b.FinishRows) == 1 {
 		return s.retryShortened(ctx, b, err, w)
 	}
-	for _, id := range slices.Concat(b.Start, b.Return, b.Requeue) {
+	for _, id := range slices.Concat(b.StartRows, b.ReturnRows, b.RequeueRows) {
 		w.FailedRows[id] = err
 	}
 	return nil
 }
 
-func (b Batch) rowCount() int { return len(b.Start) + len(b.Finish) + len(b.Return) + len(b.Requeue) }
+func (b Batch) rowCount() int {
+	return len(b.StartRows) + len(b.FinishRows) + len(b.ReturnRows) + len(b.RequeueRows)
+}
 
 func (b Batch) splitSingles() []Batch {
 	var singles []Batch
-	for i := range b.Start {
-		singles = append(singles, Batch{Token: b.Token, Start: b.Start[i : i+1], StartedAt: b.StartedAt})
+	for i := range b.StartRows {
+		singles = append(singles, Batch{Token: b.Token, StartRows: b.StartRows[i : i+1], StartedAt: b.StartedAt})
 	}
-	for i := range b.Return {
-		singles = append(singles, Batch{Token: b.Token, Return: b.Return[i : i+1]})
+	for i := range b.ReturnRows {
+		singles = append(singles, Batch{Token: b.Token, ReturnRows: b.ReturnRows[i : i+1]})
 	}
-	for i := range b.Requeue {
-		singles = append(singles, Batch{Token: b.Token, Requeue: b.Requeue[i : i+1]})
+	for i := range b.RequeueRows {
+		singles = append(singles, Batch{Token: b.Token, RequeueRows: b.RequeueRows[i : i+1]})
 	}
-	for i := range b.Finish {
-		singles = append(singles, Batch{Token: b.Token, Finish: b.Finish[i : i+1]})
+	for i := range b.FinishRows {
+		singles = append(singles, Batch{Token: b.Token, FinishRows: b.FinishRows[i : i+1]})
 	}
 	return singles
 }
@@ -141,10 +143,10 @@ func (b Batch) splitSingles() []Batch {
 // is written later. If the server refuses even a short output, stderr says why, and stdout is
 // empty. In a column of JSON, which takes no empty text, stdout is NULL.
 func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteResult) error {
-	final := b.Finish[0]
+	final := b.FinishRows[0]
 	if final.Stdout == "" && isRowError(err) { // this is done at once, because NULL in place of an empty text loses nothing
 		final.nullStdout = true
-		if retryErr := s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{final}}, w); retryErr == nil || IsAway(retryErr) {
+		if retryErr := s.writeOnce(ctx, Batch{Token: b.Token, FinishRows: []Result{final}}, w); retryErr == nil || IsAway(retryErr) {
 			return retryErr
 		}
 		final.nullStdout = false
@@ -170,7 +172,7 @@ func (s *SQL) retryShortened(ctx context.Context, b Batch, err error, w *WriteRe
 		default:
 			final.Stderr, final.nullStderr = "", true
 		}
-		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Result{final}}, w)
+		err = s.writeOnce(ctx, Batch{Token: b.Token, FinishRows: []Result{final}}, w)
 		if err == nil || IsAway(err) {
 			return err
 		}
@@ -192,8 +194,8 @@ func (c column) cutTo(s string) string {
 // writeOnce writes a part in one transaction. Its first statement locks claims and rows and reads
 // their states, on which all later statements depend.
 func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
-	ids := slices.Concat(b.Start, b.Return, b.Requeue)
-	for _, f := range b.Finish {
+	ids := slices.Concat(b.StartRows, b.ReturnRows, b.RequeueRows)
+	for _, f := range b.FinishRows {
 		ids = append(ids, f.ID)
 	}
 	slices.Sort(ids)
@@ -203,7 +205,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	shape := s.table()
 	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
 		if now := s.table(); now != shape {
-			b.Finish, shape = s.fitFinals(b.Finish), now
+			b.FinishRows, shape = s.fitFinals(b.FinishRows), now
 		}
 		todo = batchPlan{}
 		lockedByID, err := s.lockRows(ctx, tx, b.Token, ids)
@@ -214,7 +216,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 		if lostReasons, busyIDs, err = s.resolveMissing(ctx, tx, b.Token, ids, lockedByID, &todo); err != nil {
 			return err
 		}
-		if err = s.findSettledEarly(ctx, tx, b.Finish, lockedByID, lostReasons); err != nil {
+		if err = s.findSettledEarly(ctx, tx, b.FinishRows, lockedByID, lostReasons); err != nil {
 			return err
 		}
 		s.markRunning(lockedByID)
@@ -317,14 +319,14 @@ func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lostReasons map
 			p.freeClaims = append(p.freeClaims, id)
 		}
 	}
-	for _, id := range b.Start {
+	for _, id := range b.StartRows {
 		if row, ok := rows[id]; ok && (row.status == Accepted || row.status == Running) {
 			p.start = append(p.start, id)
 		} else if ok {
 			changed(id, row.status)
 		}
 	}
-	for _, id := range b.Return {
+	for _, id := range b.ReturnRows {
 		row, ok := rows[id]
 		switch {
 		case !ok:
@@ -336,7 +338,7 @@ func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lostReasons map
 			p.giveBack = append(p.giveBack, id)
 		}
 	}
-	for _, id := range b.Requeue {
+	for _, id := range b.RequeueRows {
 		row, ok := rows[id]
 		switch {
 		case !ok:
@@ -348,7 +350,7 @@ func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lostReasons map
 			p.requeue = append(p.requeue, id)
 		}
 	}
-	for _, f := range b.Finish {
+	for _, f := range b.FinishRows {
 		if row, ok := rows[f.ID]; ok && row.status == Running {
 			p.finish = append(p.finish, f)
 			p.freeClaims = append(p.freeClaims, f.ID)
@@ -620,10 +622,10 @@ func (s *SQL) queryTxIDs(ctx context.Context, tx *sql.Tx, query string, args ...
 func (s *SQL) rememberWritten(b Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range b.Finish {
+	for _, f := range b.FinishRows {
 		s.uncertainWrites[f.ID] = true
 	}
-	for _, id := range slices.Concat(b.Return, b.Requeue) {
+	for _, id := range slices.Concat(b.ReturnRows, b.RequeueRows) {
 		s.uncertainWrites[id] = true
 	}
 }

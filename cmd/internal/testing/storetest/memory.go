@@ -259,22 +259,22 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, err
 		}
 		return nil
 	}
-	for _, id := range b.Start {
+	for _, id := range b.StartRows {
 		if r := owned(id, store.Accepted, store.Running); r != nil {
 			r.Status, r.TimeStarted = store.Running, b.StartedAt
 		}
 	}
-	for _, id := range b.Return {
+	for _, id := range b.ReturnRows {
 		if r := owned(id, store.Accepted); r != nil {
 			s.table.giveBackRow(r)
 		}
 	}
-	for _, id := range b.Requeue {
+	for _, id := range b.RequeueRows {
 		if r := owned(id, store.Running); r != nil {
 			s.table.giveBackRow(r)
 		}
 	}
-	for _, f := range b.Finish {
+	for _, f := range b.FinishRows {
 		r := owned(f.ID, store.Running)
 		if x := s.table.rows[f.ID]; w.LostRows[f.ID] == "claim is gone" && x != nil && x.Status == store.Done && x.Stderr != nil && *x.Stderr == store.DeathReason(s.name) {
 			delete(w.LostRows, f.ID)
