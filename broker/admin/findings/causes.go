@@ -307,7 +307,7 @@ func (f *finder) checkStopped(t *Type, find func(severity, cause string, msg mes
 			find(api.Warning, "workers_away", func() (string, string) {
 				text := finding.JobsWaiting(free) + ", and none is running: "
 				if t.Figures.Workers == 1 {
-					text += "its only worker is running jobs of other types or holds overdue runs"
+					text += "its only worker is busy with jobs of other types, holds overdue runs, or does not answer"
 				} else {
 					text += fmt.Sprintf("its %d workers are busy with jobs of other types, hold overdue runs, or do not answer", t.Figures.Workers)
 				}

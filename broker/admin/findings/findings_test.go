@@ -236,8 +236,8 @@ func TestBusyWorkersAreCounted(t *testing.T) {
 	}{
 		{1, 1, "1 job is waiting: its only worker is busy"},
 		{3, 3, "1 job is waiting: all 3 workers are busy"},
-		{1, 0, "1 job is waiting, and none is running: its only worker is running jobs of other types or holds overdue runs; see"},
-		{3, 0, "1 job is waiting, and none is running: its 3 workers are running jobs of other types or hold overdue runs; see"},
+		{1, 0, "1 job is waiting, and none is running: its only worker is busy with jobs of other types, holds overdue runs, or does not answer; see"},
+		{3, 0, "1 job is waiting, and none is running: its 3 workers are busy with jobs of other types, hold overdue runs, or do not answer; see"},
 	} {
 		s := newWatchedType(c.workers, 0)
 		s.after.Queued, s.after.Running = 1, c.running
