@@ -103,8 +103,8 @@ type Broker struct {
 	poolsToMatch []*pool
 	contenders   container.Heap // marked types that may have both a job and a worker for it, by their best job
 	// expiredCount counts the jobs past their deadline that this command has met. examinedCount counts
-	// the held-back jobs and queues that it has met. workLeft is set if one of these counts has
-	// reached its bound; the next command then continues.
+	// the held-back jobs and queues that this command has met. workLeft is set if one of these counts
+	// has reached its bound; the next command then continues.
 	expiredCount, examinedCount int
 	workLeft                    bool
 

@@ -51,8 +51,8 @@
 // and a job whose outcome is kept leaves its last frame. Another broker's job that
 // runs here is a record in a holding as well, but holds no id.
 //
-// All deadlines are in one heap of timers. Work that is too long for one command is a
-// chore, which later commands and ticks continue.
+// All deadlines are in one heap of timers. Work that is too long for one command becomes a chore.
+// Later commands and ticks continue the chore.
 //
 // # Time
 //

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TypeOf returns the type of the job with this id if submitter p may cancel or change the job,
-// otherwise nil, so that it reveals nothing about other submitters' jobs.
+// TypeOf returns the type of the job with this id if submitter p may cancel or change the job.
+// Otherwise it returns nil, and so reveals nothing about other submitters' jobs.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	if sub := b.submitter(p); sub != nil {
 		if h, rec, _ := b.findOwn(sub, id); rec != 0 {

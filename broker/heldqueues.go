@@ -95,8 +95,8 @@ func (b *Broker) moveHeld(hq *heldQueues, open bool) {
 	b.rankHeld(hq)
 }
 
-// openHeld opens the held queues of a fair type whose groups are open, because the tenant whose
-// turn is next may have queues among them.
+// openHeld opens the held queues of a fair type whose groups are open, because some of these queues
+// may be the next tenant's.
 func (b *Broker) openHeld(jt *jobType) {
 	if jt.parked.Len() < b.openGroups.Len() {
 		for next := jt.parked.First(); next != nil; {

@@ -144,10 +144,11 @@ func (b *Broker) worker(p Peer) *worker       { return b.peer(p).worker }
 // retries allow.
 func (b *Broker) RemovePeer(now int64, p Peer) []Effect { return b.ExpelPeer(now, p, "") }
 
-// ExpelPeer removes a worker that was closed because it sent an unreadable frame; reason says what
-// is wrong with the frame. If one job was out on it, that job fails at once, because the next
-// worker would send the same. If several were out, nobody knows which one caused the frame, so all
-// are treated like those of a lost worker. Without a reason, ExpelPeer is RemovePeer.
+// ExpelPeer removes a worker that was closed because of an unreadable frame; reason describes the
+// fault of the frame. If one job was out on the worker, the job fails at once, because the next
+// worker would send the same frame. If several jobs were out, nobody knows which job caused the
+// frame. So all are treated like the jobs of a lost worker. Without a reason, ExpelPeer is
+// RemovePeer.
 func (b *Broker) ExpelPeer(now int64, p Peer, reason string) []Effect {
 	b.begin(now)
 	b.removePeer(p, reason)

@@ -47,8 +47,8 @@ type pair struct {
 	typePrev, typeNext, poolPrev, poolNext uint32
 }
 
-// typeSet is the set of types that a worker asks for: those that match a name or pattern of
-// types and none of except.
+// typeSet is the set of types that a worker asks for: types that match a name or pattern of types,
+// and no name or pattern of except.
 type typeSet struct {
 	types, except            [][]byte
 	names, exceptNames       map[string]bool
@@ -299,8 +299,8 @@ func (b *Broker) unpair(rec uint32) {
 
 func (b *Broker) setPairPos(rec uint32, pos int32) { b.pairs.Get(rec).pos = pos }
 
-// longestIdle returns the worker that serves type jt and has been idle longest, or nil. key is that
-// of the type's best job that may run.
+// longestIdle returns the worker of type jt that has been idle longest, or nil. key is the key of
+// the type's best job that may run.
 func (b *Broker) longestIdle(jt *jobType, key container.Entry) *worker {
 	w := jt.idleWorkers.First()
 	for jt.idlePairs.Len() > 0 {

@@ -14,10 +14,10 @@ const maxLanes = 64
 // Larger priorities come first, and among equals the oldest job. In a fair type, the jobs
 // without groups are in a queue for each submitter.
 //
-// Jobs that arrive in order are in lanes, one FIFO for each priority, at the cost of two
-// links each. A job that comes out of order (requeued, delayed, with an age), or whose
-// priority has no lane, is in a heap ordered by priority and age, and in a second one
-// ordered by age alone, which finds the oldest.
+// Jobs that arrive in order are in lanes, one FIFO for each priority, at the cost of two links
+// each. A job that comes out of order (requeued, delayed, with an age), or whose priority has no
+// lane, is in two heaps. One is ordered by priority and age. The other is ordered by age alone, and
+// finds the oldest job.
 type queue struct {
 	number     uint32
 	pos        int32 // position in its heap (see line.go); -1 if it has no ready jobs
@@ -234,8 +234,8 @@ func (b *Broker) removeReady(q *queue, rec uint32, j *job) {
 	}
 }
 
-// maxSkippedJobs bounds the jobs that one call of skipAbandoned takes out, which costs far less
-// than freeing them.
+// maxSkippedJobs bounds the jobs that one call of skipAbandoned takes out. Taking jobs out costs
+// far less than freeing them.
 const maxSkippedJobs = 64
 
 // skipAbandoned takes the first job j, which is abandoned, out of its queue, together with the jobs

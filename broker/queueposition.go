@@ -85,7 +85,7 @@ func (b *Broker) sweepAll() bool {
 }
 
 // countAhead counts the jobs of q before j, whose key is given. It returns false if it stopped
-// after lookVisits jobs of the lanes, which lie far apart in memory.
+// after lookVisits jobs of the lanes: these jobs lie far apart in memory.
 func (b *Broker) countAhead(q *queue, key *container.Entry, j *job, place *QueuePosition) (complete bool) {
 	laneIndex, rec := len(q.lanes)-1, uint32(0)
 	if place.lastCountedKey.Ref != 0 {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// ruleIndex finds the rules with a * that match a name without trying all of them: by
-// the text before the first * or after the last one, whichever is longer.
+// ruleIndex finds the rules with a * that match a name, without trying all rules. It finds a rule
+// by the text before the first * or after the last *, whichever is longer.
 type ruleIndex struct {
 	n                  int // rules
 	byPrefix, bySuffix affixIndex

@@ -26,7 +26,7 @@ type BadSetting struct {
 }
 
 // Configure applies all settings before any job is handed out. If a setting must be refused,
-// Configure applies none and returns the refused one.
+// Configure applies no setting and returns the refused setting.
 func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	b.begin(now)
 	if refusal := b.check(s); refusal != nil {

@@ -273,8 +273,8 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	return b.end(), 0
 }
 
-// revoke cancels a job that has not ended. Its submitter gets the last frame at once
-// or, if the job is kept and runs, when the run ends, so that the outcome can be kept.
+// revoke cancels a job that has not ended. The submitter gets the last frame at once. If the job is
+// kept and runs, the submitter gets the frame when the run ends, so that the outcome can be kept.
 func (b *Broker) revoke(rec uint32, j *job) {
 	h := b.holdingOf(j)
 	switch {

@@ -125,12 +125,12 @@ func (m *loadModel) run(n int) {
 	}
 }
 
-// In BenchmarkFlood one of 1,000 groups queues a million jobs. It shows the effect on the other
-// groups: their p99 wait, in virtual time, and the processor time per job. Without turns no other
-// group gets a worker before the million jobs are done, 100 s later. In that case the figure is the
-// wait so far of the jobs that still wait at the end. No scheme that stops no runs can do better
-// than a larger priority for all other groups: a flood leaves no worker idle, so even then a job
-// must wait for one.
+// In BenchmarkFlood one of 1,000 groups queues a million jobs. The benchmark shows the effect on
+// the other groups: their p99 wait, in virtual time, and the processor time per job. Without turns
+// no other group gets a worker before the million jobs are done, 100 s later. In that case the
+// figure is the wait so far of the jobs that still wait at the end. No scheme that stops no runs
+// can do better than a larger priority for all other groups: a flood leaves no worker idle, so even
+// then a job must wait for one.
 func BenchmarkFlood(b *testing.B) {
 	for _, load := range []float64{0.5, 0.8, 0.9, 0.95, 0.98} {
 		for _, c := range []struct {

@@ -23,8 +23,8 @@ type queuedJob struct {
 	frame []byte
 }
 
-// pairing gives jobs to idle workers, the oldest job to the worker that has been idle longest. It
-// is used on one thread, so it needs no lock.
+// pairing gives jobs to idle workers, the oldest job to the worker that has been idle longest. A
+// pairing is used on one thread, so it needs no lock.
 type pairing struct {
 	idle        fifo[*peer]
 	jobs        fifo[queuedJob]

@@ -105,7 +105,7 @@ func runsOnServer(f *result.File, kind string) []*result.Run {
 	return slices.DeleteFunc(slices.Clone(f.Runs), func(r *result.Run) bool { return r.Server.Kind != kind })
 }
 
-// figuresTable returns the table of everything that one run measured.
+// figuresTable returns the table of all figures that one run measured.
 func figuresTable(r *result.Run) *grid {
 	g := &grid{title: capitalize(r.Shape) + " on " + r.Server.Title, head: table.Row{"figure", "median", "min", "max"}}
 	if r.Skipped != "" {

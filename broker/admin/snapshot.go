@@ -119,8 +119,8 @@ func (a *API) withSnapshot(fn func(snap *snapshot)) {
 	fn(snap)
 }
 
-// refreshIfStale takes snapshots when no client asks for one, so that a finding begins when its
-// condition begins, not at the next request.
+// refreshIfStale takes snapshots while no client asks for snapshots. So a finding begins when its
+// condition begins, and not at the next request.
 func (a *API) refreshIfStale() {
 	snap := &a.snapshot
 	snap.mu.Lock()
@@ -187,7 +187,7 @@ func (snap *snapshot) refresh(a *API, now time.Time) {
 	snap.duration = time.Since(now)
 }
 
-// typeOrder says which types to select and how to sort them.
+// typeOrder selects types and says how to sort them.
 type typeOrder struct {
 	key, filter string
 	reverse     bool

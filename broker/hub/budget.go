@@ -56,8 +56,8 @@ func (h *Hub) SetDoubtful(c *Conn, is bool) {
 }
 
 // shedUnread closes connections if the unread output of all peers exceeds its bound, as it may
-// after a step. It closes the connections with the most unread output, on the port with more unread
-// output.
+// after a step. It acts on the port with more unread output, and closes the connections with the
+// most.
 func (h *Hub) shedUnread() {
 	// Large bodies count with their jobs, so for workers only the output beyond these bodies
 	// counts.
@@ -136,8 +136,7 @@ func (h *Hub) ReserveTLS(n int64) bool {
 	return true
 }
 
-// connToClose is a connection to close, the bytes that it holds, and the product by which it was
-// chosen.
+// connToClose is a connection to close, its bytes, and the product by which it was chosen.
 type connToClose struct {
 	conn   *Conn
 	bytes  int64

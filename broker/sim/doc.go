@@ -13,7 +13,7 @@
 // their definition, from the times at which jobs started. The memory that the core counts is
 // compared with the pages that it holds.
 //
-// Where the protocol leaves a choice to the broker, such as the random part of a backoff or
-// when an unused type is forgotten, the oracle checks that the core's choice is allowed, and
-// adopts it.
+// The protocol leaves some choices to the broker, such as the random part of a backoff, or the time
+// at which an unused type is forgotten. There the oracle checks that the core's choice is allowed,
+// and adopts the choice.
 package sim

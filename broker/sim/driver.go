@@ -33,8 +33,8 @@ type driver struct {
 	stable []stableBody
 }
 
-// stableBody holds a body that an effect marked as Stable, so that it must never change again, and
-// a copy of the body to compare it with.
+// An effect has marked a body as Stable, so the body must never change again. stableBody holds the
+// body and a copy to compare it with.
 type stableBody struct{ body, want []byte }
 
 const stableBodies = 64
@@ -57,9 +57,8 @@ func newDriver(cfg broker.Config) *driver {
 	return d
 }
 
-// peer translates the number of a command's connection to the core's number. A connection
-// that was never introduced gets a number that the core has not used, near those that it has
-// used.
+// peer translates the number of a command's connection to the core's number. A connection that was
+// never introduced gets a number that the core has not used, near used numbers.
 func (d *driver) peer(c *command) broker.Peer {
 	if p, known := d.peers[c.peer]; known {
 		return p

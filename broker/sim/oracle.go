@@ -115,8 +115,8 @@ type oraclePeer struct {
 	token  uint64
 
 	joined bool
-	// The worker serves the types that match types, do not match except, and are in allow. If it
-	// joined with one type alone, typ is that type.
+	// The worker serves the types that match types, do not match except, and are in allow. If the
+	// worker joined with one type alone, typ is that type.
 	typ           string
 	types, except []string
 	allow         string

@@ -160,8 +160,8 @@ func (o *oracle) tooManyGroups(names []string, leaver *oracleJob) bool {
 	return countAt(o.now, true) > o.cfg.MaxGroups || countAt(o.lastTick, false) > o.cfg.MaxGroups && o.observed.overloaded
 }
 
-// candidate returns the job of a type that must go next, as the nth of this command: the best
-// job or, in a fair type, the best job of the tenant whose turn it is.
+// candidate returns the job of a type that must go next, as the nth of this command. This is the
+// best job or, in a fair type, the best job of the next tenant.
 func (o *oracle) candidate(ot *oracleType, n int) (first *oracleJob) {
 	next := ""
 	if ids := o.observed.handedOut(ot.name); n < len(ids) {

@@ -12,7 +12,7 @@ import (
 // refilled a part of the job's token by then, the core may count that part.
 
 // quota is a rate expressed as times: step is the time that adds one job, and burst is the time
-// that adds as many as may start at once. The largest time is 4e18 ns.
+// that adds as many jobs as may start at once. The largest time is 4e18 ns.
 type quota struct{ step, burst int64 }
 
 func quotaFor(step int64, burst float64) quota {

@@ -13,8 +13,8 @@ import (
 // profile is the kind of one run, with its numbers, which may change in the course of the run.
 type profile struct {
 	*kind
-	// numbers has a number for each parameter. That of a verb is its weight: how often it is chosen,
-	// compared with the others. The others are those of plainNumbers.
+	// numbers has a number for each parameter. A verb's number is its weight: how often the verb is
+	// chosen, compared with other verbs. The others are those of plainNumbers.
 	numbers numbers
 }
 

@@ -82,7 +82,7 @@ func describeHistory(j *api.Job) []field {
 	return f
 }
 
-// deadLetterHint describes the body that is kept of a failed job; it returns "" if there is none.
+// deadLetterHint describes the kept body of a failed job; it returns "" if no body is kept.
 func (t *tool) deadLetterHint(ctx context.Context, j *api.Job) string {
 	if j.Outcome != "failed" {
 		return ""

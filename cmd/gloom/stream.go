@@ -66,7 +66,7 @@ type stream struct {
 	onLost   func(*gloom.LostError)
 
 	// unprinted holds an element for each line that is read and not printed. The other channels have
-	// the same capacity, so that sending on them never blocks.
+	// the same capacity, so that no send on them blocks.
 	unprinted chan struct{}
 	outcomes  chan lineResult
 	retry     chan line // to submit again, before further lines

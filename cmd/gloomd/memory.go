@@ -42,7 +42,7 @@ func memoryShares(o *settings.Options) []memoryShare {
 }
 
 // divideMemory divides --max-memory, less the limits that are set, among the limits that are not.
-// Each of these gets at least a quarter of its full share. The default of --max-memory is the
+// Each unset limit gets at least a quarter of its full share. The default of --max-memory is the
 // memory that the host allows, or the memory that the set limits need.
 func divideMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64

@@ -351,8 +351,8 @@ func TestUnknownFields(t *testing.T) {
 	})
 }
 
-// TestReplyHasPreferredEncoding: a reply has the encoding that Accept prefers, otherwise that of
-// the request.
+// TestReplyHasPreferredEncoding: a reply has the encoding that Accept prefers, otherwise the
+// request's encoding.
 func TestReplyHasPreferredEncoding(t *testing.T) {
 	t.Parallel()
 	d := start(t)

@@ -1,6 +1,6 @@
-// Package finding keeps a daemon's findings from one look to the next: it records how long each
-// condition has lasted, orders the findings, and lists only the first of many that differ only in
-// their subjects. The daemon itself looks for conditions.
+// Package finding keeps a daemon's findings from one look to the next. It records how long each
+// condition has lasted, and orders the findings. Of many findings that differ only in their
+// subjects, it lists the first. The daemon itself looks for conditions.
 package finding
 
 import (

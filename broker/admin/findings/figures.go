@@ -16,8 +16,8 @@ type Broker struct {
 	Imbalance int64
 	// Lag is the longest delay of a task on an event loop since the last snapshot.
 	Lag time.Duration
-	// Counters: requests refused because of a limit, wrong tokens, connections turned away, and
-	// connections that failed.
+	// The following fields count requests refused because of a limit, wrong tokens, connections turned
+	// away, and connections that failed.
 	Refused, Unauthorized, RefusedConns, AcceptErrors uint64
 	// Certificate is a warning about the TLS certificate, "" for none; CertificateInvalid reports
 	// that it is not valid now.

@@ -501,7 +501,7 @@ type Info struct {
 	AwayReason string
 	Since      time.Time
 	URL        string
-	// Counters of the traffic to and from NATS since the start.
+	// The following fields count the traffic to and from NATS since the start.
 	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
 }
 

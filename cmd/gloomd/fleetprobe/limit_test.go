@@ -74,7 +74,7 @@ func TestGroupRuleHoldsInFleet(t *testing.T) {
 	})
 }
 
-// When a group opens at a home that has no worker, other brokers get its jobs, although nothing
+// A group opens at a home that has no worker. Other brokers get the group's jobs, although nothing
 // else happens to the types of these jobs.
 func TestGroupOpensAtHome(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,7 @@ func TestLentJobIsCancelled(t *testing.T) {
 	})
 }
 
-// A cancel and an answer at the same time: exactly one of them wins.
+// If a cancel and an answer come at the same time, exactly one of them wins.
 func TestEitherCancelOrAnswerWins(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
 		typ := testType(t)

@@ -18,8 +18,8 @@ const helpWidth = 80
 const headingAnnotation = "heading"
 
 // SetHeadings divides a long list of flags in help and manual pages: each heading stands above the
-// flag that it is mapped to, and applies to this flag and to those defined after it, up to the next
-// heading.
+// flag that it is mapped to. It applies to this flag and to the flags defined after it, up to the
+// next heading.
 func SetHeadings(f *pflag.FlagSet, headings map[string]string) {
 	for flag, heading := range headings {
 		if err := f.SetAnnotation(flag, headingAnnotation, []string{heading}); err != nil {
@@ -64,8 +64,8 @@ type Topic struct {
 	Text  string
 }
 
-// flagsTopic is the topic that lists the flags of all commands. A root command that has it does not
-// list these flags in its own help.
+// flagsTopic is the topic that lists the flags of all commands. A root command with this topic does
+// not list these flags in its own help.
 const flagsTopic = "flags"
 
 const flagsShort = "Flags that all commands take"
@@ -106,8 +106,8 @@ func allTopics(root *cobra.Command) []Topic {
 	return list
 }
 
-// addTopics makes "PROGRAM help" know the topics of all commands, and in every program with common
-// flags the topic that lists these.
+// addTopics makes "PROGRAM help" know the topics of all commands and, in every program with common
+// flags, the topic that lists the common flags.
 func addTopics(root *cobra.Command) {
 	topics := allTopics(root)
 	if !hasFlagsTopic(root) {

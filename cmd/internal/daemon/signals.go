@@ -34,8 +34,8 @@ func Notify(reopen func()) *Signals {
 	var stop, kill context.CancelFunc
 	s.Stop, stop = context.WithCancel(context.Background())
 	s.Kill, kill = context.WithCancel(context.Background())
-	// SIGPIPE is caught so that a log without a reader does not end the process. If it were
-	// ignored instead, jobs would inherit that setting.
+	// SIGPIPE is caught so that a log without a reader does not end the process. If SIGPIPE were
+	// ignored instead, jobs would inherit the ignored signal.
 	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	select {
 	case sig := <-beforeNotify:

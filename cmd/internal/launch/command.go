@@ -26,8 +26,8 @@ type Command struct {
 	Files          []*os.File // the process gets them as descriptors 3, 4, and so on
 
 	// Linger limits how long the process's outputs are read after its end while descendants hold them
-	// open. Then the whole group is killed. If Linger is 0, only what has been written by then is
-	// read, and descendants are left alone.
+	// open. Then the whole group is killed. If Linger is 0, only output that was written before the
+	// process's end is read, and descendants are left alone.
 	Linger time.Duration
 
 	// DeathSignal is the signal that the process gets when this program dies; 0 is SIGKILL. Linux

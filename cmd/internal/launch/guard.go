@@ -351,7 +351,7 @@ func (g *Guard) restartLoop() {
 	}
 }
 
-// needsRestart waits until the guard's process has ended, and reports whether another one is
+// needsRestart waits until the guard's process has ended, and reports whether another process is
 // needed.
 func (g *Guard) needsRestart() bool {
 	for {

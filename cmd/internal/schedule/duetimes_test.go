@@ -87,8 +87,8 @@ var clockShifts = []struct{ zone, day string }{
 	{"Asia/Kathmandu", "1986-01-01"}, {"UTC", "2026-06-30"},
 }
 
-// TestDueTimesMatchWalk: whatever the clocks of a zone do, and at whatever time the search begins,
-// the due times are those that walkClocks finds.
+// TestDueTimesMatchWalk: whatever the clocks of a zone do, and whenever the search begins, the due
+// times are the times that walkClocks finds.
 func TestDueTimesMatchWalk(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -170,7 +170,7 @@ func (s *Schedule) unsettled(now time.Time) (from, to time.Time) {
 }
 
 // WakeTime returns the first due time that is not settled, which may be before now, or zero if
-// there is none. It is valid until the clock is set back. It does not count a due time that is
+// there is none. The number is valid until the clock is set back. It leaves out a due time that is
 // queued.
 func (s *Schedule) WakeTime(now time.Time) time.Time {
 	if s.Paused {

@@ -235,7 +235,7 @@ func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMe
 			}
 		}
 	}
-	// A worker that did not answer is an error only if no other worker has the job.
+	// A missing answer of a worker is an error only if no other worker has the job.
 	var out jsonObject
 	for _, m := range sentByID.sortedMembers() {
 		if reason := lostDaemons.get(m.Name); reason != nil && !eot.IsTruthy(m.Value) {

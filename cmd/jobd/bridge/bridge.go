@@ -446,8 +446,8 @@ func (b *Bridge) brokerHealth() error { return b.link.Health() }
 // this process's user on this host can reach it.
 func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
 
-// tearDown stops all goroutines and frees all resources. It does not write the changes that still
-// wait.
+// tearDown stops all goroutines and frees all resources. tearDown does not write the changes that
+// still wait.
 func (b *Bridge) tearDown() {
 	b.mu.Lock()
 	b.machine.Stop()

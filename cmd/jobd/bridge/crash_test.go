@@ -68,7 +68,7 @@ func (c *crashScenario) fail(format string, args ...any) {
 	c.t.Fatalf(format, args...)
 }
 
-// awaitSettled waits until all rows have ended, and checks how they have ended.
+// awaitSettled waits until all rows have ended, and checks their ends.
 func (c *crashScenario) awaitSettled() {
 	c.t.Helper()
 	deadline := time.Now().Add(settleTimeout)

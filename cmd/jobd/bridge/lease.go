@@ -40,8 +40,8 @@ func (l *lease) expiry() (expiresAt time.Time, moved <-chan struct{}) {
 	return l.expiresAt, l.renewedCh
 }
 
-// renewInterval returns the interval of renewals, which is so short that some may fail before the
-// lease expires.
+// renewInterval returns the interval of renewals. It is so short that some renewals may fail before
+// the lease expires.
 func (b *Bridge) renewInterval() time.Duration { return b.cfg.Lease / 4 }
 
 // leaseLoop renews the lease, begins a new incarnation when it was lost, and queues

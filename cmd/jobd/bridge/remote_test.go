@@ -185,7 +185,7 @@ func TestRemoteWorkersRunRows(t *testing.T) {
 	}
 }
 
-// lateStore is a store whose first accepted rows come when a test says.
+// lateStore is a store that holds back its first accepted rows until a test releases them.
 type lateStore struct {
 	*storetest.Memory
 	acceptDone, release chan struct{}
@@ -576,8 +576,8 @@ func TestLauncherWithSharedBroker(t *testing.T) {
 	}
 }
 
-// TestDaemonsOfOneNameShareNoRows: daemons with one name, as on one host, do not get
-// each other's rows, although their tables and targets have the same names.
+// TestDaemonsOfOneNameShareNoRows: daemons with the same name, as on one host, do not get each
+// other's rows, although their tables and targets have the same names.
 func TestDaemonsOfOneNameShareNoRows(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1")

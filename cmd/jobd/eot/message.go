@@ -11,7 +11,7 @@ import (
 // Kind is the first element of a message.
 type Kind uint8
 
-// A message is of one of these kinds.
+// The kinds of messages.
 const (
 	Request Kind = iota
 	Response

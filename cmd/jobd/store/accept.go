@@ -299,8 +299,8 @@ func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, 
 		s.priorityExpr(), s.table().name, s.table().indexHint(), s.table().targetCondition, lowest, highest, s.exceptRefused(), limit, lock), target, target)
 }
 
-// lockBest locks the rows of the highest priority among the first limit rows. It reads these without
-// locks, and then locks rows until there are enough, skipping rows that others have taken
+// lockBest locks the rows of the highest priority among the first limit rows. It reads the rows
+// without locks. Then it locks rows until there are enough, and skips rows that others have taken
 // meanwhile.
 func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, maxRows, limit int) (accepted []Row, more bool, err error) {
 	seen, err := s.readFirst(ctx, tx, target, 0, math.MaxInt64, limit, "")

@@ -129,8 +129,8 @@ func readTableShape(ctx context.Context, db querier, name, claims string) (*tabl
 	if t.index, t.canListTargets, err = findIndex(ctx, db, database, tableName); err != nil || t.index == "" {
 		return t, err
 	}
-	// information_schema also has indexes that are ignored or invisible, and no column that says so
-	// in both MariaDB and MySQL.
+	// information_schema also has indexes that are ignored or invisible, and no column marks them in
+	// both MariaDB and MySQL.
 	noRows, err := db.QueryContext(ctx, "SELECT id FROM "+t.name+t.indexHint()+" WHERE FALSE")
 	if hasNumber(err, 1176) {
 		t.index, t.canListTargets, err = "", false, nil

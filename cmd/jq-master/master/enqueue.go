@@ -151,7 +151,8 @@ func (m *machine) checkKeyRoom() error {
 	return nil
 }
 
-// remember is called when the store has answered: it counts the idempotency key if it was stored.
+// remember is called when the store has answered: it counts the idempotency key if the key was
+// stored.
 func (m *machine) remember(key *Key, jobs int, stored bool) {
 	if key == nil {
 		return

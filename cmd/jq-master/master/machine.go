@@ -207,7 +207,7 @@ type brokerJob interface {
 	// release gives the job back to the broker; the job keeps its place, and the run does not
 	// count.
 	release(delay time.Duration)
-	// retry ends a failed run; the next one begins after the delay at the earliest.
+	// retry ends a failed run; the next run begins after the delay at the earliest.
 	retry(delay time.Duration)
 }
 

@@ -34,9 +34,9 @@ type Options struct {
 	// Prefix begins the types of jobs at the broker. Its last character makes sure that no pattern
 	// of another master matches these types.
 	Prefix string
-	// SingleRunPrefix begins the types of jobs with max_retry 0. It is Prefix, unless Gloom workers
-	// may join. Gloom workers must not be able to guess the prefix: a worker that did would run a job
-	// before the attempt is written, and after a crash the job would run again.
+	// SingleRunPrefix begins the types of jobs with max_retry 0. SingleRunPrefix is Prefix, unless
+	// Gloom workers may join. Gloom workers must not be able to guess the prefix: a worker that did
+	// would run a job before the attempt is written, and after a crash the job would run again.
 	SingleRunPrefix string
 	// Schedules is the file of schedules; nil if there is none.
 	Schedules *schedule.File

@@ -89,8 +89,8 @@ func TestEarlyCommands(t *testing.T) {
 }
 
 // TestClockAhead: jobs were stored while the store's clock was ahead by a day, and the clock is
-// right when the next master loads them. They wait, and are kept, no longer than if the clock had
-// been right.
+// right when the next master loads them. The jobs wait, and are kept, no longer than if the clock
+// had been right.
 func TestClockAhead(t *testing.T) {
 	const day, minute = 24 * 3600_000, 60_000
 	w := newSimulation(t, 1)

@@ -229,8 +229,8 @@ func (m *machine) report(w *worker, p *Report, answer reply) {
 	}
 }
 
-// hasReported reports whether the worker w has already reported the end of an attempt. If attempt is
-// 0, the last attempt that w made counts.
+// hasReported reports whether the worker w has already reported the end of an attempt. If attempt
+// is 0, w's last attempt counts.
 func (m *machine) hasReported(r *record, w job.ID, attempt int32) bool {
 	for _, a := range slices.Backward(r.Attempts) {
 		if a.Worker == w && (attempt == 0 || attempt == a.Number) {

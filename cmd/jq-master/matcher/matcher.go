@@ -1,5 +1,5 @@
 // Package matcher selects jobs by conditions on their attributes. A matcher reads only the fields
-// that its condition names, and reads them from the argument's bytes, without decoding the rest.
+// that its condition names. It reads them from the argument's bytes, without decoding the rest.
 package matcher
 
 import (

@@ -31,7 +31,7 @@ const (
 	answerTimeout  = 5 * time.Second
 	connectTimeout = 5 * time.Second
 	idleTimeout    = 90 * time.Second
-	// maxHostConns limits the connections to a worker. Further jobs wait until one is free.
+	// maxHostConns limits the connections to a worker. Further jobs wait until a connection is free.
 	maxHostConns   = 64
 	maxHeaderBytes = 16 << 10
 	// maxPause is the longest Retry-After that counts.

@@ -182,7 +182,7 @@ func TestAnswerBeforeRequestIsRead(t *testing.T) {
 	}
 }
 
-// TestConnectionReuse: connections are reused, but not those that the worker has closed.
+// TestConnectionReuse: connections are reused, except connections that the worker has closed.
 func TestConnectionReuse(t *testing.T) {
 	var requestCount, connCount atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requestCount.Add(1) }))

@@ -27,8 +27,8 @@ var fieldNames = []string{
 // defaultJob has the values of the fields that the hash of a new job lacks.
 var defaultJob = job.Job{Attributes: job.Attributes{MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 
-// appendChanges appends the fields in which j differs from old. It leaves out seq, and also state,
-// rev and attempt, which each transition writes.
+// appendChanges appends the fields in which j differs from old. It leaves out seq, and it leaves
+// out state, rev and attempt, because each transition writes these.
 func appendChanges(args []any, old, j *job.Job) []any {
 	args = appendChange(args, "name", old.Name, j.Name)
 	args = appendBytes(args, "argument", old.Argument, j.Argument)

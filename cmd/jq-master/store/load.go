@@ -19,8 +19,8 @@ import (
 // are read.
 const loadPage = 1000
 
-// Load implements Store. A record that cannot be read is counted and logged, and stays where it is.
-// A key of the wrong type is renamed, because nothing could be written to it.
+// Load implements Store. A record that cannot be read is counted and logged, and stays in the
+// store. A key of the wrong type is renamed, because nothing could be written to it.
 func (r *Redis) Load(ctx context.Context, load LoadHandlers) error {
 	if err := r.checkTypes(ctx); err != nil {
 		return err

@@ -306,8 +306,9 @@ func lostError(k kind, err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// setAway answers the enqueueings of the round and of the queue with ErrAway. Those of the round
-// may have been written, so it notes that they must be undone. It returns the rest of the round.
+// setAway answers the enqueueings of the round and of the queue with ErrAway. The enqueueings of
+// the round may have been written, so setAway notes that they must be undone. It returns the rest
+// of the round.
 func (r *Redis) setAway(t *term, round []*op, reason error) []*op {
 	reason = fmt.Errorf("%w: %w", ErrAway, reason)
 	r.mu.Lock()

@@ -19,8 +19,7 @@ import (
 
 const maxPointer = 1000 // bytes
 
-// ReadConstraint reads a constraint from a map, which may also have the keys that only replies
-// have.
+// ReadConstraint reads a constraint from a map. The map may also have the keys of replies.
 func ReadConstraint(v pack.Value, id string) (*job.Constraint, *job.Fault) {
 	return readConstraint(v, id, slices.Concat(constraintFields, []string{"id", "matching", "blocked", "running", "persisted"}))
 }

@@ -24,8 +24,8 @@ type fieldReader struct {
 	fault  *job.Fault
 }
 
-// readStrict reads the named fields of a value, which must be a map with no others. It is for
-// requests that people write: otherwise they would not notice a misspelt field.
+// readStrict reads the named fields of a value. The value must be a map without other fields. It is
+// for requests that people write: otherwise they would not notice a misspelt field.
 func readStrict(v pack.Value, prefix string, names ...string) fieldReader {
 	f := readKnown(v, prefix, names...)
 	if f.fault != nil {

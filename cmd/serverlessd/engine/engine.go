@@ -168,7 +168,8 @@ func (e *Engine) Health() error {
 	return daemon.JoinReasons(all...)
 }
 
-// Degraded returns why some of the stores do not work, or nil. Their jobs wait, and all others run.
+// Degraded returns why some of the stores do not work, or nil. The jobs of these stores wait, and
+// all other jobs run.
 func (e *Engine) Degraded() error { return daemon.JoinReasons(e.storeFaults()...) }
 
 // storeFaults returns an error for each store that does not work.

@@ -442,8 +442,8 @@ func TestDamagedNodeName(t *testing.T) {
 	}
 }
 
-// TestLostPayload: a job whose row of sq_data is gone does not run with another payload. It ends
-// with a reason, and the others run.
+// TestLostPayload: a job whose row of sq_data is gone does not run with another payload. The job
+// ends with a reason, and the other jobs run.
 func TestLostPayload(t *testing.T) {
 	path, ranPath := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "ran")
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.MaxLineBytes = 1 << 20 }, sqlite(t, path))

@@ -170,8 +170,9 @@ func (j *brokerJob) recordGone(reason error) {
 	}
 }
 
-// awaitRun makes a job that was given up count in its type's concurrency while a worker may still
-// run it, until the broker no longer has the run. It does nothing for a type without a limit.
+// awaitRun is for a job that was given up although a worker may still run it. The job counts in its
+// type's concurrency until the broker no longer has the run. It does nothing for a type without a
+// limit.
 func (e *Engine) awaitRun(id job.ID, jobtype string, h *job.Handler) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

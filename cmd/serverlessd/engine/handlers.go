@@ -39,7 +39,7 @@ func (h *handlers) newest(jobtype string) *job.Handler {
 	return h.byType[jobtype]
 }
 
-// newer returns the newer one of two versions, either of which may be nil.
+// newer returns the newer of two versions. Each version may be nil.
 func newer(a, b *job.Handler) *job.Handler {
 	if a == nil || b != nil && cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) < 0 {
 		return b

@@ -124,8 +124,8 @@ func (e *Engine) batchSize(h *job.Handler) int {
 	return size
 }
 
-// refreshDue asks a store which jobs are due, unless it did so a moment ago. It returns how soon it
-// must be called again; 0 means after the usual time.
+// refreshDue asks a store which jobs are due, unless it asked the store a moment ago. It returns
+// how soon it must be called again; 0 means after the usual time.
 func (b *backend) refreshDue() (next time.Duration) {
 	if b.usableSysid() == "" {
 		return 0

@@ -63,7 +63,7 @@ func (b *backend) settleSchedules(watch *schedule.Watch) time.Duration {
 }
 
 // settleKeys settles schedules, and reports whether it has settled any. If the store refuses
-// several together, it settles them one by one.
+// several schedules together, it settles them one by one.
 func (b *backend) settleKeys(due []schedule.Key, since time.Time, skipped map[string]int) (settled bool) {
 	start := time.Now()
 	settlement, err := b.store.SettleSchedules(b.engine.ctx, due, since)

@@ -36,7 +36,7 @@ type Snapshot struct {
 	Batches  int             `json:"batches"`  // that run
 	Contexts int             `json:"contexts"` // handler processes
 	HandsOut bool            `json:"handing_out"`
-	// HandlersUnread says that the handlers of a store have not been read yet, so a type that seems to
+	// HandlersUnread says that the handlers of a store have not been read yet. So a type that seems to
 	// have no handler may have one.
 	HandlersUnread bool `json:"handlers_unread,omitempty"`
 }
@@ -79,8 +79,8 @@ func (e *Engine) Snapshot() *Snapshot {
 	return snapshot
 }
 
-// stores returns what is known of each store, and the number of jobs by which their counts are
-// wrong.
+// stores returns the known facts about each store, and the number of jobs by which the stores'
+// counts are wrong.
 func (e *Engine) stores() (snapshots []StoreSnapshot, imbalance int64) {
 	for _, b := range e.backends {
 		s := StoreSnapshot{Name: b.store.Name()}

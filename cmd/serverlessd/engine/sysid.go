@@ -13,12 +13,12 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// The sysids of this directory are kept in a file, so that a daemon that was killed finds at its
-// next start which jobs it had in hand.
+// The sysids of this directory are kept in a file. So a daemon that was killed finds, at its next
+// start, the jobs that it had in hand.
 
 func (e *Engine) sysidFile() string { return filepath.Join(e.cfg.Dir, "sysids") }
 
-// claimSysids writes the new sysid to the file and returns the earlier ones. If the disk is full,
+// claimSysids writes the new sysid to the file and returns the earlier sysids. If the disk is full,
 // the daemon starts without writing it; if it is then killed, its jobs have to wait for their locks
 // to expire.
 func (e *Engine) claimSysids() (old []string, err error) {

@@ -72,14 +72,14 @@ func (e *Engine) AddUnique(ctx context.Context, lines []store.KeyedEntry, req un
 }
 
 // Stored waits until a store has all jobs of a receipt, or ctx is done. It returns
-// journal.ErrSetAside if no store will ever take them.
+// journal.ErrSetAside if no store will ever take the jobs.
 func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	e.ingestNow()
 	return e.journal.Stored(ctx, r)
 }
 
-// find asks one store after the other for a job. If no store has the job, it returns ErrAway if one
-// of them could not be asked, and a *journal.AsideError if the job was set aside.
+// find asks one store after the other for a job. If no store has the job, it returns ErrAway if a
+// store could not be asked, and a *journal.AsideError if the job was set aside.
 func (e *Engine) find(ctx context.Context, id job.ID, lookUp func(b *backend) error) error {
 	missing := cmp.Or(e.journal.CheckAside(id), error(store.ErrUnknown))
 	for _, b := range e.backends {
@@ -245,9 +245,9 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	return e.count(ctx, client, true)
 }
 
-// count counts the jobs by jobtype, of one client unless client is "". If it need not be exact, it
-// delays no other call, but may count a job that moves from the journal to a store meanwhile twice
-// or not at all.
+// count counts the jobs by jobtype, of one client unless client is "". A count that need not be
+// exact delays no other call. It may count a job twice, or not at all, if the job moves from the
+// journal to a store meanwhile.
 func (e *Engine) count(ctx context.Context, client string, exact bool) (map[string]store.Counts, error) {
 	types := make(map[string]store.Counts)
 	add := func(jobtype string, c store.Counts) {

@@ -152,7 +152,7 @@ func (s *IDSource) RaiseAbove(last ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && (ms > s.ms || ms == s.ms && seq >= s.seq) {
-		// The sysid may sort before that of the last id, so the next id needs a later millisecond.
+		// The sysid may sort before the last id's sysid, so the next id needs a later millisecond.
 		s.ms, s.seq = ms+1, 0
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 )
 
-// AsideFile is a file of lines that are not run, because no store accepts them or because the journal
-// is damaged there.
+// AsideFile is a file of lines that are not run: no store accepts the lines, or the journal is
+// damaged at their place.
 type AsideFile struct {
 	File     string
 	Bytes    int64
@@ -92,8 +92,8 @@ func (j *Journal) ReadAsideFile(name string) (aside AsideFile, err error) {
 	if aside.Bytes, err = f.Size(); err != nil {
 		return aside, err
 	}
-	// If the file holds jobs, its name contains the id of the first one. If it holds a damaged
-	// piece of a segment, its name contains the position of the damage.
+	// If the file holds jobs, its name contains the id of the first job. If it holds a damaged piece
+	// of a segment, its name contains the position of the damage.
 	if _, err := job.ParseID(id); err != nil {
 		return aside, nil
 	}

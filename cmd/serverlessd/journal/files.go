@@ -25,7 +25,8 @@ type Files interface {
 	Remove(name string) error
 	// Sync makes the names of the files durable.
 	Sync() error
-	// Space returns how many bytes the disk has, and how many of them this process can use.
+	// Space returns the number of bytes of the disk, and the number of bytes that this process can
+	// use.
 	Space() (size, free int64, err error)
 	Close() error
 }
@@ -76,7 +77,8 @@ func Directory(dir string) (Files, error) {
 
 var errLockTaken = errors.New("the file lock was replaced, and another daemon uses this directory; stop both, and start one again")
 
-// checkLock returns errLockTaken if the lock file was removed, and another process has made one.
+// checkLock returns errLockTaken if the lock file was removed, and another process has made a new
+// lock file.
 func (d *directory) checkLock() error {
 	if current, err := os.Stat(d.lock.Path()); err == nil && !os.SameFile(current, d.lockInfo) {
 		return errLockTaken

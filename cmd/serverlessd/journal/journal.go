@@ -87,8 +87,8 @@ type Stats struct {
 	CutBytes     int64            `json:"-"`             // bytes of unfinished records that were cut off
 }
 
-// Count counts the jobs of a type that wait in the journal, and those of them that were added with
-// a delay.
+// Count counts the jobs of a type that wait in the journal, and how many of these jobs were added
+// with a delay.
 type Count struct{ Jobs, Delayed int64 }
 
 // add returns the count after n more jobs. The result is never below 0, because jobs that the disk

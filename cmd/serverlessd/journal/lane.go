@@ -84,8 +84,8 @@ func (j *Journal) assignLanes() error {
 	return nil
 }
 
-// routePieces returns the pieces that earlier processes have left, each with its lane, without
-// those that a store already has.
+// routePieces returns the pieces that earlier processes have left, each with its lane. It leaves
+// out pieces that a store already has.
 func (j *Journal) routePieces(jobs map[string]Count) (oldPieces []lanePiece, err error) {
 	var notes []LaneNote
 	var end, known Position // known is where the notes end: everything before it is in a note or in a store
@@ -131,8 +131,8 @@ func (j *Journal) routePieces(jobs map[string]Count) (oldPieces []lanePiece, err
 	return oldPieces, nil
 }
 
-// dropOldNotes returns the notes without those of removed segments, and joins adjacent ones. If
-// there is only one lane, it gets everything that follows.
+// dropOldNotes returns the notes without the notes of removed segments, and joins adjacent notes.
+// If there is only one lane, this lane gets all pieces that follow.
 func (j *Journal) dropOldNotes(notes []LaneNote, known Position) (newNotes []LaneNote) {
 	if len(j.opt.Lanes) == 1 {
 		notes = append(notes, LaneNote{j.opt.Lanes[0], known, Position{}})

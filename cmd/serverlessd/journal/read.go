@@ -184,7 +184,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 }
 
 // hasJobs reports whether a reservation has jobs. Jobs that were set aside count, because the store
-// must still record that it has the piece.
+// must still record the piece.
 func (r *Reservation) hasJobs() bool { return len(r.entries)+len(r.setAside) > 0 }
 
 // isAside reports whether a job was set aside before. If the rest of its piece was not stored at

@@ -38,7 +38,7 @@ type appendRequest struct {
 // they must not change before Append returns. The context is checked only while the append waits
 // for others.
 //
-// Appends that wait are committed together, by the first of them that gets commitTurn.
+// Waiting appends are committed together, by the first append that gets commitTurn.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	defer exitOnPanic()
 	r := &appendRequest{batches: batches, done: make(chan struct{})}
@@ -87,8 +87,8 @@ func (j *Journal) withdraw(r *appendRequest) {
 	j.queue = slices.DeleteFunc(j.queue, func(other *appendRequest) bool { return other == r })
 }
 
-// commitNext commits the next group. If there is no room for all of it, each request is committed
-// alone, so that none is refused because of another. The caller holds commitTurn.
+// commitNext commits the next group. If there is no room for the whole group, each request is
+// committed alone, so that no request is refused because of another. The caller holds commitTurn.
 func (j *Journal) commitNext() {
 	if j.lastShared {
 		runtime.Gosched() // appends that are about to begin can join
@@ -127,8 +127,8 @@ func (j *Journal) settle(group []*appendRequest, err error) {
 const smallRequest = 64 << 10
 
 // largeError is the refusal of a request for which there is no room, while there is room for
-// ordinary ones. This refusal does not make the journal count as full, because a single client can
-// send such requests at any time.
+// ordinary requests. This refusal does not make the journal count as full, because a single client
+// can send such requests at any time.
 type largeError struct{ error }
 
 func (e *largeError) Unwrap() error { return e.error }
@@ -300,7 +300,7 @@ func (j *Journal) encode(r *appendRequest, date time.Time) {
 	}
 }
 
-// countRecordLines returns how many of these lines the next record has: at least one.
+// countRecordLines returns how many of these lines the next record has: at least one line.
 func countRecordLines(lines [][]byte) (n int) {
 	for bytes := 0; n < len(lines) && n < maxLines; n++ {
 		bytes += len(lines[n]) + 1
@@ -438,7 +438,7 @@ func (j *Journal) noteFailure(err error, action string) {
 	j.stats.Failures++
 }
 
-// classify distinguishes a full disk from a broken one.
+// classify distinguishes a full disk from a broken disk.
 func classify(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)

@@ -26,7 +26,7 @@ var nodeCheck string
 var pythonCheck string
 
 // compiler says how sources of a language are checked: by a command that reads a source from its
-// standard input, and exits with 0 or prints what is wrong with the source.
+// standard input. The command exits with 0, or prints the fault of the source.
 type compiler struct {
 	args func(o *Options, hook bool) []string
 	text func(source string, hook bool) string

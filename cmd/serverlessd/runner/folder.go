@@ -9,7 +9,7 @@ import (
 )
 
 // The directories of handler processes are in a folder with a unique name and a marker file. The
-// runner removes only folders that have both.
+// runner removes only folders that have such a name and the marker file.
 const (
 	folderPrefix = "contexts-"
 	markFile     = "serverlessd-contexts.mark"

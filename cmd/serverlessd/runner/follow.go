@@ -16,7 +16,7 @@ type followLines struct {
 
 func (f *followLines) count() int { return len(f.lines) + f.badLines }
 
-// cutFollow returns what follows the J: of a line, and whether the line has one.
+// cutFollow returns the text after the J: of a line, and whether the line has a J:.
 func cutFollow(line []byte) (rest []byte, ok bool) {
 	return bytes.CutPrefix(bytes.TrimPrefix(line, []byte("#")), []byte("J: "))
 }

@@ -222,8 +222,8 @@ func (o *output) errors() []byte {
 	return bytes.Clone(o.tail)
 }
 
-// forget drops what was printed to standard error so far, because it belongs to an earlier
-// step.
+// forget drops the text that was printed to standard error so far, because the text belongs to an
+// earlier step.
 func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

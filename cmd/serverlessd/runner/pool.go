@@ -65,8 +65,8 @@ func (p *pool) watch() {
 	}
 }
 
-// acquire returns an idle process or a new one. If there are as many processes as allowed, it ends
-// the process that has been idle for longest. A fault without a code means that ctx has ended.
+// acquire returns an idle process or a new process. If there are as many processes as allowed, it
+// ends the process that has been idle for longest. A fault without a code means that ctx has ended.
 func (p *pool) acquire(ctx context.Context, k processKey) (*handlerProcess, *runFault) {
 	defer context.AfterFunc(ctx, func() {
 		p.mu.Lock()
@@ -124,7 +124,7 @@ func (p *pool) find(k processKey) int {
 	return -1
 }
 
-// remove takes the process at this index out of the idle ones. Callers hold mu.
+// remove takes the process at this index out of the idle processes. Callers hold mu.
 func (p *pool) remove(at int) *handlerProcess {
 	c := p.idle[at]
 	c.idleTimer.Stop()

@@ -226,7 +226,7 @@ func nextCheck(wall, cpu time.Duration) time.Duration {
 	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), minCPUCheckInterval))
 }
 
-// cause describes how the process ended, and what it printed last.
+// cause describes the end of the process, and its last output.
 func (c *handlerProcess) cause() string {
 	r := c.process.Result()
 	s := fmt.Sprintf(" (exit status %d)", r.Code)
@@ -288,8 +288,8 @@ func (c *handlerProcess) forgetErrors() {
 	c.output.forget()
 }
 
-// errors returns the end of what the step has printed to standard error. It first reads what is
-// still in the pipe.
+// errors returns the end of the step's output to standard error. It first reads the rest of the
+// pipe.
 func (c *handlerProcess) errors() []byte {
 	c.process.Flush()
 	return c.output.errors()

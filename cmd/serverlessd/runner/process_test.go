@@ -241,7 +241,7 @@ func TestEndedProcesses(t *testing.T) {
 	})
 }
 
-// TestBatchEndsEarly: when MustEnd returns true, no other job begins, and the running one continues
+// TestBatchEndsEarly: when MustEnd returns true, no other job begins, and the running job continues
 // to its end.
 func TestBatchEndsEarly(t *testing.T) {
 	url := startServer(t, func(http.ResponseWriter, *http.Request) {})

@@ -9,7 +9,7 @@ import (
 )
 
 // shell is the interpreter of the language sh. Its input is a script that grows with each step. A
-// job runs in a subshell, which inherits what before and beforeEach have set.
+// job runs in a subshell. The subshell inherits the settings of before and beforeEach.
 type shell struct{}
 
 // maxArgument is the size of the longest payload that is passed as an argument, too. The system's

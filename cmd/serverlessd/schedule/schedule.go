@@ -94,7 +94,7 @@ func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
 	}
 }
 
-// updateClients adds clients that have waiting jobs, and forgets those that have neither waiting
+// updateClients adds clients that have waiting jobs. It forgets clients that have neither waiting
 // jobs, nor running batches, nor debts.
 func (s *Scheduler) updateClients(types []Type) {
 	for _, c := range s.turns {

@@ -23,8 +23,8 @@ type auditState struct {
 	miscountedTypes map[string]bool
 }
 
-// audit compares the counts of the next few types with the jobs in the store. It does this in one
-// statement, so that the counts and the jobs are of the same moment.
+// audit compares the counts of the next few types with the jobs in the store. It compares them in
+// one statement, so that the counts and the jobs are of the same moment.
 func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) error {
 	s.mu.Lock()
 	before := s.audited
@@ -75,8 +75,9 @@ func (s *SQL) audit(ctx context.Context, _ SweepOptions, swept *SweepResult) err
 	return nil
 }
 
-// addCounts adds a row of counts to the next few types that have jobs but no counts, as after a backup
-// of which sq_counts was restored last. The audit then sees that these counts are wrong.
+// addCounts adds a row of counts to the next few types that have jobs but no counts. Such types
+// exist after the restore of a backup in which sq_counts came last. The audit then sees that these
+// counts are wrong.
 func (s *SQL) addCounts(ctx context.Context, _ SweepOptions, _ *SweepResult) error {
 	var lastType string
 	var uncounted []string

@@ -36,8 +36,8 @@ func (c *Counts) endedCount(code string) *int64 {
 	return &c.Abandoned
 }
 
-// countColumns are the columns of sq_counts. Open jobs are those that wait and those that are
-// deferred; both are counted in Waiting.
+// countColumns are the columns of sq_counts. Open jobs are waiting jobs and deferred jobs; both are
+// counted in Waiting.
 const countColumns = "open, running, ok, failed, abandoned, expired, deleted"
 
 // columnPointers returns pointers to the values of countColumns, in that order.

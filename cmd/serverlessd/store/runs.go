@@ -40,8 +40,8 @@ func outcomeOf(code string) string {
 	return "failed"
 }
 
-// keepRun stores a run that has ended. A job that succeeds in its first run has no such row,
-// because its own row has the same information.
+// keepRun stores a run that has ended. A job that succeeds in its first run has no row here,
+// because the job's own row has the same information.
 func (t *tx) keepRun(id job.ID, r PastRun) {
 	var startTime any
 	if !r.Started.IsZero() {

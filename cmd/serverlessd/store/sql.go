@@ -27,7 +27,7 @@ const (
 // dialect provides what differs between databases.
 type dialect interface {
 	name() string
-	// open returns the pool of connections that write, and the pool of those that read.
+	// open returns the pool of connections that write, and the pool of connections that read.
 	open() (write, read *sql.DB, err error)
 	schema() []string
 	now(ctx context.Context, q querier) (time.Time, error)
@@ -241,8 +241,8 @@ func (t *tx) put(table, key, columns string, values ...any) {
 	t.upsert(table, key, columns, "%s = %s", values)
 }
 
-// add inserts a row at the end of the transaction, or adds its values to those of the row with its
-// key.
+// add inserts a row at the end of the transaction. If a row has the same key, add adds the values
+// to this row's values.
 func (t *tx) add(table, key, columns string, values ...any) {
 	t.upsert(table, key, columns, "%[1]s = %[1]s + %[2]s", values)
 }

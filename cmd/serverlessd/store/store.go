@@ -123,8 +123,9 @@ type Store interface {
 	// returns ErrFromFile if the schedule is one of the file and fromFile is not set, or
 	// ErrSchedules if the client has too many schedules.
 	PutSchedule(ctx context.Context, key schedule.Key, spec schedule.Spec, fromFile bool) error
-	// DropSchedule removes a schedule. If fromFile is set, the schedule must be one of the file,
-	// otherwise it must not be one. It returns ErrUnknown or ErrFromFile if it removes nothing.
+	// DropSchedule removes a schedule. The schedule must come from the file of schedules if fromFile
+	// is set, and must not come from it otherwise. It returns ErrUnknown or ErrFromFile if it removes
+	// nothing.
 	DropSchedule(ctx context.Context, key schedule.Key, fromFile bool) error
 	// Schedules returns the schedules of a client, or of all clients if client is "", sorted by
 	// name, beginning after a key. Schedule returns one schedule, or ErrUnknown. FileSchedules
@@ -232,8 +233,8 @@ type SweepResult struct {
 	// Ahead is the lead of the clock of schedules over the store's clock.
 	Ahead time.Duration
 	More  bool
-	// Imbalance is the number of jobs by which the counts are wrong. It is 0 unless there is a bug.
-	// Each Sweep checks some types. Miscounted names those whose counts are wrong.
+	// Imbalance is the number of jobs by which the counts are wrong. Imbalance is 0 unless there is a
+	// bug. Each Sweep checks some types. Miscounted names those whose counts are wrong.
 	Imbalance  int64
 	Miscounted []string
 	Ended      []SweptJob  // abandoned or expired

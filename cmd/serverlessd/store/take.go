@@ -166,8 +166,8 @@ func scanLocked(r *sql.Rows, further ...any) (h lockedRow, err error) {
 }
 
 // isRun reports whether r is still the last run of the row's job: the job has not been taken again,
-// and the run has not been undone. Comparing the tries would not be enough, because a job that is
-// given back has one try less.
+// and the run has not been undone. A comparison of the tries would not be enough, because a job
+// that is given back has one try less.
 func (h lockedRow) isRun(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // lockRows locks the rows that match a condition, and returns them.

@@ -157,8 +157,8 @@ type addReply struct {
 	IDs    idListJSON `json:"ids"`
 	Unique any        `json:"unique,omitempty"` // what happened to lines whose key another job held
 	Stored *bool      `json:"stored,omitempty"`
-	// Handlers is 0 if a type of the lines has no handler, and nil otherwise. The jobs of such a
-	// type wait until it has one.
+	// Handlers is 0 if a type of the lines has no handler, and nil otherwise. The jobs of such a type
+	// wait until the type has a handler.
 	Handlers *int `json:"handlers,omitempty"`
 	// Reason says why no store will ever accept the lines, if Stored is false for this reason.
 	Reason string `json:"reason,omitempty"`

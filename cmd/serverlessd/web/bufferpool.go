@@ -8,14 +8,14 @@ import (
 )
 
 // smallBody is the number of bytes of a body that are read before the body needs a buffer. So large
-// bodies that arrive slowly do not delay small ones.
+// bodies that arrive slowly do not delay small bodies.
 const smallBody = 64 << 10
 
 // bufferWait limits the time that a body or a result waits for a buffer.
 const bufferWait = time.Second
 
-// bufferPool limits how many large bodies or results are in memory. Each of them occupies a buffer. A
-// client may have half of the buffers.
+// bufferPool limits how many large bodies or results are in memory. Each large body or result
+// occupies a buffer. A client may have half of the buffers.
 type bufferPool struct {
 	limit int
 

@@ -23,7 +23,8 @@ const (
 	recentPeriod = time.Minute
 )
 
-// endSample says how many runs had ended by a moment, and how many of those had not succeeded.
+// endSample says how many runs had ended by a moment, and how many of the ended runs had not
+// succeeded.
 type endSample struct {
 	at            time.Time
 	total, failed int64
@@ -56,7 +57,7 @@ func (p *endHistory) find(snapshot *engine.Snapshot, handlers map[string]*job.Ha
 }
 
 // findFindings returns the current findings. ended counts the runs that ended in the last period.
-// failedCount counts those of them that did not succeed.
+// failedCount counts the ended runs that did not succeed.
 func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, unready error, opt *Options, ended, failedCount int64, window time.Duration) finding.Conditions {
 	conditions := finding.Conditions{}
 	daemon := func(severity, cause, text, advice string) {

@@ -176,8 +176,8 @@ func (s *snapshot) show(key snapshotKey) *snapshotView {
 	return out
 }
 
-// addTypes adds the types that the token covers and whose names contain the part. These are
-// the types with a handler or with jobs; those that need an operator most come first.
+// addTypes adds the types that the token covers and whose names contain the part. A type is listed
+// if it has a handler or jobs; the types that need an operator most come first.
 func (out *snapshotView) addTypes(key snapshotKey, snapshot *engine.Snapshot, handlers map[string]*job.Handler) {
 	types := maps.Clone(snapshot.Types)
 	if types == nil {
