@@ -25,8 +25,8 @@ func fake(name string) *brokers.Kind {
 	})
 }
 
-// Rounds are interleaved and each begins with another server. A server that fails is left out of
-// only that event, and the reason is kept.
+// Rounds are interleaved and each begins with another server. A server that fails in an event is
+// left out of this event alone, and the reason is kept.
 func TestOrderAndFailures(t *testing.T) {
 	var order []string
 	failure := errors.New("out of luck")

@@ -115,8 +115,8 @@ func passedOn(t *testing.T, r *Relay) {
 	w.want("job 4")
 }
 
-// A submitter's answers and acks are sent in one write per loop round: many jobs, few segments. The
-// test checks that none is missing.
+// The relay sends a submitter's answers and acks in one write per loop round: many jobs, few
+// segments. The test checks that none is missing.
 func TestManyFramesAtOnce(t *testing.T) { eachMode(t, manyConns) }
 
 func manyConns(t *testing.T, r *Relay) {

@@ -85,7 +85,7 @@ func TestFaultsAreShown(t *testing.T) {
 	}
 }
 
-// A file that was written is read back the same; this includes sweeps.
+// A file that was written, also of a sweep, is read back unchanged.
 func TestBenchmarkFormat(t *testing.T) {
 	for _, name := range []string{"old.json", "sweep.json"} {
 		f := read(t, name)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestCacheDirs: a process that fills one directory does not wait for a process that fills another.
+// TestCacheDirs: a process that fills a directory does not wait for a process that fills another
+// directory.
 func TestCacheDirs(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	err := WithCacheDir("a", func(string) error {

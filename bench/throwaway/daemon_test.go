@@ -9,7 +9,7 @@ import (
 )
 
 // startScript starts a program that runs the commands begin and then waits; at SIGTERM it runs the
-// commands end. It counts as started when it prints "is up".
+// commands end. The program counts as started when it prints "is up".
 func startScript(t *testing.T, begin, end string) (*Daemon, error) {
 	t.Helper()
 	d, err := Start(exec.Command("sh", "-c", "trap '"+end+"' TERM; "+begin+"; while :; do sleep 0.05; done"), "is up")

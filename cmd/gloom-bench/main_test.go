@@ -20,8 +20,8 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// asProgram is the variable that makes the test binary run the program. The relay is started in
-// this way.
+// asProgram is the variable that makes the test binary run the program. Tests start the relay with
+// this variable.
 const asProgram = "GLOOM_BENCH_AS_PROGRAM"
 
 func TestMain(m *testing.M) {

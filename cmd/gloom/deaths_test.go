@@ -16,8 +16,8 @@ import (
 	"gloom/cmd/internal/process"
 )
 
-// TestKilledWorker: when a worker is killed, its commands and the processes that they have started
-// end, because its job runs again elsewhere.
+// TestKilledWorker: when a worker is killed, its commands and their processes end, because the
+// worker's job runs again elsewhere.
 func TestKilledWorker(t *testing.T) { awaitCommandsEnd(t, syscall.SIGKILL, 10*time.Second) }
 
 // TestStoppedWorker: when a worker is stopped (SIGSTOP), the same processes end before the broker
@@ -25,8 +25,8 @@ func TestKilledWorker(t *testing.T) { awaitCommandsEnd(t, syscall.SIGKILL, 10*ti
 // which is at most a beat old.
 func TestStoppedWorker(t *testing.T) { awaitCommandsEnd(t, syscall.SIGSTOP, 15*time.Second) }
 
-// awaitCommandsEnd sends a signal to a worker whose command has started another process, and waits
-// until that process has ended, too.
+// awaitCommandsEnd sends a signal to a worker whose command has started another process. It waits
+// until the command and the process have ended.
 func awaitCommandsEnd(t *testing.T, signal syscall.Signal, limit time.Duration) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")

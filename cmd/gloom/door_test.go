@@ -83,8 +83,8 @@ func query(socket, text string) error {
 	return err
 }
 
-// cmdPost sends a request to the door itself: post [-VAR FIELD] PATH [BODY]. The variable is set
-// to the field of the answer; for "job_id", to the first one at any depth. $WORKER is sent as
+// cmdPost sends a request to the door itself: post [-VAR FIELD] PATH [BODY]. The variable is set to
+// the field of the answer; for "job_id", to the first such field at any depth. $WORKER is sent as
 // worker-id.
 func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
 	name, field := "", ""

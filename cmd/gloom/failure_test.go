@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestFailureReports: the first failure of a type is reported, later ones at most once an interval
-// with the number of those before, and types beyond a number are reported together.
+// TestFailureReports: the first failure of a type is reported. Later failures are reported at most
+// once an interval, with the number of failures since the last report. Types beyond a number are
+// reported together.
 func TestFailureReports(t *testing.T) {
 	reporter := &workReporter{failures: map[string]*failureReport{}}
 	now := time.Unix(0, 0)

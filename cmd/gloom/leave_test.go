@@ -189,7 +189,7 @@ func TestSignalEndsSubmitWithoutLoss(t *testing.T) {
 }
 
 // TestUnreadStderr: when nobody reads the standard error of gloom work, jobs and signals do not
-// wait, and later its reader is told how many lines were lost.
+// wait. A later reader is told how many lines were lost.
 func TestUnreadStderr(t *testing.T) {
 	t.Parallel()
 	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
@@ -262,8 +262,8 @@ func TestUnreadStderr(t *testing.T) {
 	}
 }
 
-// TestRefusedWithUnreadStderr: a worker that every broker refuses ends with its status, also when
-// nobody reads its standard error.
+// TestRefusedWithUnreadStderr: a worker that every broker refuses ends with the status of the
+// refusal, also when nobody reads its standard error.
 func TestRefusedWithUnreadStderr(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens")

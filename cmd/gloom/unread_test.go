@@ -33,7 +33,7 @@ func TestUnreadCount(t *testing.T) {
 	}
 }
 
-// slowReader counts the lines that reach it, and the lines that it is told were lost.
+// slowReader counts the lines that reach it, and the lines that were reported as lost.
 type slowReader struct{ lines, lostLines atomic.Int64 }
 
 func (s *slowReader) Write(text []byte) (int, error) {

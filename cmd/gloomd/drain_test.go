@@ -87,8 +87,8 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
-// TestDrainIsLogged: the log says when a drain has nothing to wait for, and what it gave up when its time
-// was over.
+// TestDrainIsLogged: the log says when a drain has nothing to wait for. When a drain's time is
+// over, the log names the jobs that were given up.
 func TestDrainIsLogged(t *testing.T) {
 	for left, want := range map[int][]string{
 		0: {"draining: no new jobs\"", "gloomd has stopped"},

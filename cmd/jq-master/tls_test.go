@@ -125,8 +125,8 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// TestCertificateWarning: that the certificate has expired is said once, also if the workers'
-// address of the broker inside has it, too.
+// TestCertificateWarning: the log says once that the certificate has expired, also if the workers'
+// address of the broker inside has the same certificate.
 func TestCertificateWarning(t *testing.T) {
 	dir := t.TempDir()
 	if err := throwaway.WriteCerts(dir); err != nil {

@@ -85,7 +85,7 @@ func newTestSite(t *testing.T, args ...string) *testSite {
 	return s
 }
 
-// start starts the daemon. It may have died again when start returns.
+// start starts the daemon. The daemon may have died again when start returns.
 func (s *testSite) start(at string) {
 	s.t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.dataDir(), "--langs", "sh",
@@ -313,8 +313,8 @@ fi
 	}
 }
 
-// guardOf returns the process that kills the handlers of a daemon when the daemon ends, or 0 if
-// there is none.
+// guardOf returns the process that kills a daemon's handlers when the daemon ends, or 0 if there is
+// no such process.
 func guardOf(daemon int) int {
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range paths {

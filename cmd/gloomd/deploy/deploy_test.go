@@ -174,7 +174,7 @@ func TestComposeFilesUseOptions(t *testing.T) {
 }
 
 // TestAlertsFireOnlyWhenDue: every rule asks for metrics that exist, promtool accepts the file, and
-// each alert fires only when it should.
+// each alert fires only when its condition holds.
 func TestAlertsFireOnlyWhenDue(t *testing.T) {
 	data, err := os.ReadFile("alerts.yml")
 	if err != nil {

@@ -106,9 +106,8 @@ func TestPackageHasEveryProgram(t *testing.T) {
 	}
 }
 
-// TestUpgradeKeepsEnabledServices: the package enables the broker's service, and leaves it to the
-// operator to enable the others. An upgrade does not change what the operator has enabled or
-// disabled.
+// TestUpgradeKeepsEnabledServices: the package enables the broker's service; the operator enables
+// the other services. An upgrade does not change what the operator has enabled or disabled.
 func TestUpgradeKeepsEnabledServices(t *testing.T) {
 	install := func(version string) []string { return []string{"sh", "debian/postinst", "configure", version} }
 	units := map[string]string{

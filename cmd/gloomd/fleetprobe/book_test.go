@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// book is the prober's own ledger: which jobs were submitted, their runs, and how they ended.
+// book is the prober's own ledger: the submitted jobs, their runs, and their ends.
 type book struct {
 	mu           sync.Mutex
 	jobs         map[string]*jobRecord // by token

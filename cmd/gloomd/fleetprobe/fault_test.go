@@ -33,7 +33,7 @@ func ownFleet(t *testing.T, servers int, options ...string) *fleet {
 	return f
 }
 
-// awaitHeartbeats waits until a broker gets heartbeats from that many others.
+// awaitHeartbeats waits until a broker gets heartbeats from that many other brokers.
 func awaitHeartbeats(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := waitUntil(fmt.Sprint(b.name, " hears ", n), func() error {
@@ -53,7 +53,7 @@ func awaitHeartbeats(t *testing.T, b *broker, n int) {
 	}
 }
 
-// awaitBorrowed waits until a broker has that many jobs of others.
+// awaitBorrowed waits until a broker has that many jobs of other brokers.
 func awaitBorrowed(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := waitUntil(fmt.Sprint(b.name, " has borrowed ", n), func() error {
@@ -96,7 +96,7 @@ func newFaultTest(t *testing.T) *faultTest {
 	return &faultTest{t: t, fleet: f, a: f.brokers[0], b: f.brokers[1], c: f.brokers[2]}
 }
 
-// causeFault causes one fault, after which the fleet must be complete.
+// causeFault causes one fault. When the fault is over, the fleet must be complete.
 func (o *faultTest) causeFault(name string, do func(t *testing.T, typ string)) {
 	if o.t.Failed() {
 		return
@@ -388,7 +388,7 @@ func TestJobsSurviveEachFault(t *testing.T) {
 	})
 }
 
-// A cluster of three NATS servers that loses one keeps the fleet.
+// A cluster of three NATS servers loses a server and keeps the fleet.
 func TestClusterThatLosesOneKeepsFleet(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 3)

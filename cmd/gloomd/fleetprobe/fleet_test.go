@@ -97,7 +97,7 @@ func newNATS(s *site, extraConfig ...string) (*natsServer, error) {
 	return n, n.Launch()
 }
 
-// awaitWhole waits until every running broker gets heartbeats from all others.
+// awaitWhole waits until every running broker gets heartbeats from all other brokers.
 func (f *fleet) awaitWhole() error {
 	return waitUntil("the fleet is whole", func() error {
 		running := 0
@@ -233,8 +233,8 @@ func (b *broker) log() string {
 	return ""
 }
 
-// ask sends an HTTP request. The answer is decoded into out; one that is not a success is an
-// *api.Error.
+// ask sends an HTTP request. The answer is decoded into out; an answer that is no success becomes
+// an *api.Error.
 func (b *broker) ask(method, path string, in, out any) error {
 	answer, err := b.send(method, path, in)
 	for err != nil && errors.Is(err, errUnread) {

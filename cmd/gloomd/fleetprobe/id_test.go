@@ -8,8 +8,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// One id at two homes: a connection never has two jobs with one id, and each home gets its own
-// answer.
+// Two homes have a job with one id. A connection never has two jobs with one id, and each home gets
+// its own answer.
 func TestEachHomeGetsItsOwnAnswer(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
 		typ := testType(t)

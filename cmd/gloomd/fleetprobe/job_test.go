@@ -15,7 +15,7 @@ import (
 // testType returns a type for one test.
 func testType(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
-// awaitWants waits until a broker has heard that another one wants jobs of a type.
+// awaitWants waits until a broker has heard that another broker wants jobs of a type.
 func awaitWants(t testing.TB, home *broker, brokerName, typ string) {
 	t.Helper()
 	if err := waitUntil(brokerName+"'s want of "+typ+" is known at "+home.name, func() error {
@@ -50,8 +50,9 @@ func fetchLedger(t testing.TB, b *broker, typ string) (api.Ledger, error) {
 	return l, nil
 }
 
-// awaitCounts waits until the ledger of a type has the wanted counts. It repeats a request that a
-// broker closed unanswered: on a busy machine, the head of a request may arrive too late.
+// awaitCounts waits until the ledger of a type has the wanted counts. It repeats a request if the
+// broker closed the connection without an answer: on a busy machine, the head of a request may
+// arrive too late.
 func awaitCounts(t testing.TB, b *broker, typ string, want api.Ledger) {
 	t.Helper()
 	if err := waitUntil("the ledger of "+typ+" at "+b.name+" is as it should be", func() error {

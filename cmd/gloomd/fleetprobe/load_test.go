@@ -71,7 +71,7 @@ func (l *load) startClients(r *rand.Rand) {
 			s := rand.New(rand.NewPCG(r.Uint64(), 1))
 			l.submitters.Go(func() { l.submit(b, s) })
 		}
-		// Most jobs submitted to a broker are for workers at the others.
+		// Most jobs submitted to a broker are for workers at the other brokers.
 		others := ""
 		for _, o := range l.fleet.brokers {
 			if o != b {
@@ -98,7 +98,7 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// submit keeps a broker busy with submits. It opens one connection after another.
+// submit keeps a broker busy with submits. submit opens one connection after another.
 func (l *load) submit(b *broker, r *rand.Rand) {
 	for n := 0; !isClosed(l.stop); n++ {
 		c, err := b.dial("9998")

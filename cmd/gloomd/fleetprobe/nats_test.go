@@ -232,8 +232,8 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 	}
 }
 
-// startAlone starts one broker and checks that it serves its own clients without a fleet,
-// and says so.
+// startAlone starts one broker. It checks that the broker serves its own clients without a fleet,
+// and reports that it is alone.
 func startAlone(t *testing.T, b *broker) {
 	t.Helper()
 	if err := b.start(); err != nil {

@@ -179,7 +179,7 @@ func (w *faultInjector) pause(r *rand.Rand, ms int) {
 	time.Sleep(time.Duration(r.IntN(ms)) * time.Millisecond)
 }
 
-// injectFault begins one fault, which may last while the next one begins.
+// injectFault begins one fault. The fault may last while the next fault begins.
 func (w *faultInjector) injectFault(i int, r *rand.Rand, underway *sync.WaitGroup) {
 	b := w.load.fleet.brokers[r.IntN(3)]
 	s := w.load.fleet.nats[r.IntN(len(w.load.fleet.nats))]

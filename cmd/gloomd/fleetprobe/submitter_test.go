@@ -155,7 +155,7 @@ func TestLentJobIsKept(t *testing.T) {
 		if f := s.wantOK(`{"action":"attach","id":"live","progress":true}`); f.State != "running" {
 			t.Errorf("attached: %s", f)
 		}
-		// Progress that is reported before b has been told that it is wanted goes nowhere.
+		// Progress that is reported before b knows of a reader goes nowhere.
 		ticker := time.NewTicker(50 * time.Millisecond)
 		defer ticker.Stop()
 		var f frame

@@ -149,7 +149,7 @@ func TestLocalWorkersGoFirst(t *testing.T) {
 		if n := len(remote.in); n > 0 {
 			t.Errorf("%d jobs were lent while the worker at home was idle", n)
 		}
-		// While that one runs, the next is lent at once.
+		// While this job runs, the next job is lent at once.
 		s.wantOK(`{"action":"submit","id":"x","type":%s,"body":1}`, quote(typ))
 		local.nextJob()
 		for i := range 3 {

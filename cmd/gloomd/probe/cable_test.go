@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// cuttableProxy carries a broker's connections to NATS. When it is cut, it carries nothing in
-// one direction or both: sent data waits, as when a network is down.
+// cuttableProxy carries a broker's connections to NATS. When the proxy is cut, it carries nothing
+// in one direction or both: sent data waits, as when a network is down.
 type cuttableProxy struct {
 	url string
 

@@ -281,8 +281,8 @@ func TestShortHangLosesNoBroker(t *testing.T) {
 	}
 }
 
-// TestCutBrokersGiveEachOtherUp: if messages from or to one broker are lost, it and the others give
-// each other up; when messages arrive again, they lend to each other again.
+// TestCutBrokersGiveEachOtherUp: if messages from or to one broker are lost, this broker and the
+// others give each other up. When messages arrive again, the brokers lend to each other again.
 func TestCutBrokersGiveEachOtherUp(t *testing.T) {
 	t.Parallel()
 	_, sites := startFleet(t, 1, 2)
@@ -368,8 +368,8 @@ func TestBrokersNeedTrustedCertificates(t *testing.T) {
 	}
 }
 
-// TestRefusedSubjectsCountAsAway: a NATS that accepts brokers but refuses the fleet's subjects
-// counts as away until it accepts them.
+// TestRefusedSubjectsCountAsAway: a NATS server that accepts brokers but refuses the fleet's
+// subjects counts as away until it accepts the subjects.
 func TestRefusedSubjectsCountAsAway(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -411,8 +411,8 @@ func TestRefusedSubjectsCountAsAway(t *testing.T) {
 	}
 }
 
-// TestBrokersAreAloneWithTinyPayload: if NATS takes only messages that are too short for a fleet, brokers run alone,
-// lose no jobs, and name the limit. They join when it is raised.
+// TestBrokersAreAloneWithTinyPayload: if NATS takes only messages that are too short for a fleet,
+// brokers run alone, lose no jobs, and name the limit. The brokers join when the limit is raised.
 func TestBrokersAreAloneWithTinyPayload(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -525,7 +525,8 @@ func TestBrokerRejoinsAfterError(t *testing.T) {
 	}
 }
 
-// TestLaterNamesakeWorksAlone: of two brokers with one name the later one works alone, and says so.
+// TestLaterNamesakeWorksAlone: of two brokers with one name the later broker works alone, and
+// reports this.
 func TestLaterNamesakeWorksAlone(t *testing.T) {
 	t.Parallel()
 	_, sites := startFleet(t, 1, 2)
@@ -611,7 +612,7 @@ func TestDrainingBrokerLendsItsJobs(t *testing.T) {
 	<-a.Exited()
 }
 
-// TestFleetSurvivesLossOfNATSServer: of three NATS servers one may be lost.
+// TestFleetSurvivesLossOfNATSServer: the fleet continues when one of three NATS servers is lost.
 func TestFleetSurvivesLossOfNATSServer(t *testing.T) {
 	t.Parallel()
 	nats, sites := startFleet(t, 3, 2)

@@ -118,7 +118,7 @@ func TestUnwritableOutputIsAnError(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHasManualPage: every command except the hidden ones has a page.
+// TestEveryCommandHasManualPage: every command that is not hidden has a page.
 func TestEveryCommandHasManualPage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	var out, errs bytes.Buffer

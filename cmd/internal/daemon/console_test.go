@@ -140,8 +140,8 @@ func TestFullPipeDelaysNobody(t *testing.T) {
 	w.Close()
 }
 
-// TestLostLinesAreReported: the console tells of the lines that the file has lost, and that it was the
-// file.
+// TestLostLinesAreReported: the console reports the lines that the file has lost, and names the
+// file as the cause.
 func TestLostLinesAreReported(t *testing.T) {
 	fifo, _ := silentFifo(t)
 	var console strings.Builder

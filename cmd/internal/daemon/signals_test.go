@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestEarlyHangupWaits: a SIGHUP that comes before the daemon can reload waits until it can.
+// TestEarlyHangupWaits: a SIGHUP that comes before the daemon can reload waits until the daemon
+// can.
 func TestEarlyHangupWaits(t *testing.T) {
 	HoldHangup()
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil {

@@ -124,9 +124,9 @@ func TestConnectionsBeyondLimitGetError(t *testing.T) {
 	}
 }
 
-// TestSlowClientsLockNobodyOut: connections without complete requests do not lock others out, however many they
-// are and wherever they stop: before the first byte, in a handshake, in the head of a request, or
-// without reading a public answer.
+// TestSlowClientsLockNobodyOut: connections without complete requests do not lock other connections
+// out, however many there are and wherever they stop: before the first byte, in a handshake, in the
+// head of a request, or without reading a public answer.
 func TestSlowClientsLockNobodyOut(t *testing.T) {
 	dir, largeBody := t.TempDir(), make([]byte, 1<<20)
 	if err := throwaway.WriteCerts(dir); err != nil {
@@ -296,8 +296,8 @@ func TestInvalidValueNamesItsFlag(t *testing.T) {
 	}
 }
 
-// TestFirstReasonRefusesRequest: a request is refused for the first reason that applies, with that
-// reason as the answer's text.
+// TestFirstReasonRefusesRequest: a request is refused for the first reason that applies, and the
+// answer's text is this reason.
 func TestFirstReasonRefusesRequest(t *testing.T) {
 	d := startDoor(t, Options{}, nil)
 	get, post := []string{http.MethodGet}, []string{http.MethodPost}

@@ -222,7 +222,7 @@ func (l *jobLoad) awaitOutage(before int64) {
 }
 
 // With appendfsync everysec a killed server may lose acknowledged writes, because it puts off
-// writing while it flushes. So these tests use appendfsync always.
+// writing while it flushes. Therefore these tests use appendfsync always.
 
 type fault struct {
 	begin, end func(*testing.T, *redistest.Server)
@@ -239,8 +239,8 @@ func forbid(rules ...any) fault {
 	}
 }
 
-// TestRedisFaultsLoseNoWrite: Redis fails twice under load, and recovers. Nothing that was
-// acknowledged is lost, and nothing that was refused stays.
+// TestRedisFaultsLoseNoWrite: Redis fails twice under load, and recovers. No acknowledged write is
+// lost, and no refused write stays.
 func TestRedisFaultsLoseNoWrite(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fault{
@@ -471,8 +471,8 @@ func TestSlowLink(t *testing.T) {
 	}
 }
 
-// TestFailoverWithMissingWritesIsLost: a replica takes over. If it has all writes, the master
-// continues; if some are missing, the store reports ErrLost.
+// TestFailoverWithMissingWritesIsLost: a replica takes over. If the replica has all writes, the
+// master continues; if writes are missing, the store reports ErrLost.
 func TestFailoverWithMissingWritesIsLost(t *testing.T) {
 	t.Parallel()
 	for _, behind := range []bool{false, true} {

@@ -18,7 +18,7 @@ func queuedBy(r *Redis, f func(Store)) []*op {
 }
 
 // TestTransitionsShareScriptCalls: transitions of the same kind share a call of a script, but do
-// not overtake others that may be of the same job.
+// not overtake other transitions that may be of the same job.
 func TestTransitionsShareScriptCalls(t *testing.T) {
 	begin := func(s Store) {
 		j := newJob(1)
@@ -140,8 +140,8 @@ func TestJoinedTransitionsFailAlone(t *testing.T) {
 	}
 }
 
-// TestMoveOnce: if the key of the ended jobs is of another type, a job cannot be added to them. It
-// then stays among the live jobs unchanged, where the next master finds it.
+// TestMoveOnce: if the key of the ended jobs is of another type, a job cannot be added to them. The
+// job then stays among the live jobs unchanged, and the next master finds it there.
 func TestMoveOnce(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)
@@ -162,8 +162,8 @@ func TestMoveOnce(t *testing.T) {
 	}
 }
 
-// TestForgetBatch: jobs that cannot leave the results, because their key is of another type,
-// stay as they are, and are forgotten later.
+// TestForgetBatch: if the key of the results has another type, jobs cannot leave the results. They
+// stay unchanged, and are forgotten later.
 func TestForgetBatch(t *testing.T) {
 	t.Parallel()
 	r := open(t, shared)

@@ -194,8 +194,8 @@ func TestFormerLeaseHolderCannotWrite(t *testing.T) {
 	checkJobs(t, first, j)
 }
 
-// TestFencedMeanwhile: a master loses the answer to an enqueue and then its lease. Jobs that were
-// stored are reported as stored, others as refused.
+// TestFencedMeanwhile: a master loses the answer to an enqueue and then its lease. Stored jobs are
+// reported as stored, and other jobs as refused.
 func TestFencedMeanwhile(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		t.Run(fmt.Sprintf("written %t", written), func(t *testing.T) {
@@ -322,9 +322,9 @@ func TestUnusableRedisIsRefused(t *testing.T) {
 	}
 }
 
-// TestUnusableLater: an operator lets Redis evict jobs while masters run. No master exits: the
-// active one accepts no more jobs, the standby waits, and both continue when Redis keeps all jobs
-// again.
+// TestUnusableLater: an operator lets Redis evict jobs while masters run. No master exits. The
+// active master accepts no more jobs, the standby waits, and both continue when Redis keeps all
+// jobs again.
 func TestUnusableLater(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

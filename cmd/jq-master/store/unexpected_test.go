@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scriptHook does not run scripts. It answers their calls with values from its channel that no script
-// returns.
+// scriptHook does not run scripts. It answers calls of scripts with values from its channel that no
+// script returns.
 type scriptHook struct{ answers chan any }
 
 func (scriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -24,8 +24,8 @@ type fieldReader struct {
 	fault  *job.Fault
 }
 
-// readStrict reads the named fields of a value. The value must be a map without other fields. It is
-// for requests that people write: otherwise they would not notice a misspelt field.
+// readStrict reads the named fields of a value. The value must be a map without other fields.
+// readStrict is for requests that people write: without it they would not notice a misspelt field.
 func readStrict(v pack.Value, prefix string, names ...string) fieldReader {
 	f := readKnown(v, prefix, names...)
 	if f.fault != nil {

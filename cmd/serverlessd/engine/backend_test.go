@@ -42,7 +42,7 @@ func TestStoreErrorMeansAway(t *testing.T) {
 	}
 }
 
-// TestLostSysidWithoutJobs: the log does not say that jobs are stopped if there are none.
+// TestLostSysidWithoutJobs: the log does not say that jobs are stopped if there are no jobs.
 func TestLostSysidWithoutJobs(t *testing.T) {
 	for _, jobs := range []int{0, 2} {
 		e := withStores(t, 1)
@@ -64,8 +64,8 @@ func TestLostSysidWithoutJobs(t *testing.T) {
 	}
 }
 
-// TestLogOfUnsteadyStore: the log says once that a store is away, also at the start. It says that
-// the store is available after the store has answered for a while without an error.
+// TestLogOfUnsteadyStore: the log says once that a store is away, also at the start. The log says
+// that the store is available after the store has answered for a while without an error.
 func TestLogOfUnsteadyStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -80,7 +80,7 @@ func TestBrokerAway(t *testing.T) {
 	}
 }
 
-// TestLostDuringTake: if the sysid is lost while jobs are being taken, they are given back.
+// TestLostDuringTake: if the sysid is lost while jobs are being taken, the jobs are given back.
 func TestLostDuringTake(t *testing.T) {
 	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
 	s.taking = newGate()

@@ -337,8 +337,8 @@ func TestOldSysids(t *testing.T) {
 	}
 }
 
-// TestStateDuringCount: while one store is slow to count, another one gets the journal's jobs;
-// and jobs that move to a store during a count are counted once.
+// TestStateDuringCount: while one store is slow to count, another store gets the journal's jobs.
+// Jobs that move to a store during a count are counted once.
 func TestStateDuringCount(t *testing.T) {
 	fastStore, slowStore := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
 	slowStore.counting = newGate()
@@ -375,7 +375,7 @@ func TestStateDuringCount(t *testing.T) {
 	}
 }
 
-// TestLastRun: a job that waits for its next try shows why the last one failed, also on another
+// TestLastRun: a job that waits for its next try shows why the last try failed, also on another
 // daemon and after a restart.
 func TestLastRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
@@ -405,8 +405,8 @@ func TestLastRun(t *testing.T) {
 	look(secondEngine)
 }
 
-// TestStatusThatCountsAs500: if a handler gives a status that does not exist, the run says so and
-// counts as 500.
+// TestStatusThatCountsAs500: if a handler gives a status that does not exist, the run names the
+// status and counts as 500.
 func TestStatusThatCountsAs500(t *testing.T) {
 	e := startEngineAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())

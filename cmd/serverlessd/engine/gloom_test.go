@@ -156,7 +156,7 @@ func TestStartedBeforeTheAnswer(t *testing.T) {
 	awaitState(t, e, id, job.Succeeded)
 }
 
-// startShared starts a daemon with a shared broker, and returns both.
+// startShared starts a daemon with a shared broker, and returns the daemon and the broker.
 func startShared(t *testing.T, change func(*Config)) (*Engine, *server.Server) {
 	t.Helper()
 	s := broker(t, "secret submit,work\n")
@@ -379,7 +379,7 @@ func TestLongJobs(t *testing.T) {
 	close(runEnds)
 }
 
-// TestNoIdleWorker: jobs of many types without workers hold few of the slots that others need.
+// TestNoIdleWorker: jobs of many types without workers hold few of the slots that other types need.
 func TestNoIdleWorker(t *testing.T) {
 	const types, slots = 30, 8
 	e, _ := startShared(t, func(c *Config) { c.Concurrency = slots })

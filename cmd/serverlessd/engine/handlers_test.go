@@ -48,7 +48,7 @@ func putHandler(t *testing.T, b *backend, jobtype, body string) {
 	}
 }
 
-// TestHandlersOfSeveralStores: a store without some handlers does not remove them.
+// TestHandlersOfSeveralStores: a handler that a store lacks is not removed from the other stores.
 func TestHandlersOfSeveralStores(t *testing.T) {
 	e := withStores(t, 2)
 	putHandler(t, e.backends[1], "a-x", "old")

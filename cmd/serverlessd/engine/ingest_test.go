@@ -35,8 +35,8 @@ func (s refusingStore) Ingest(ctx context.Context, piece journal.Range, jobs []j
 	return s.Store.Ingest(ctx, piece, jobs, host)
 }
 
-// TestRefusedLines: a line that the store does not accept does not delay others; a copy of it is
-// kept and counted.
+// TestRefusedLines: a line that the store does not accept does not delay other lines; a copy of the
+// line is kept and counted.
 func TestRefusedLines(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s.Store = refusingStore{s.Store, new(atomic.Bool)}

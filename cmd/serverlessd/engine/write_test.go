@@ -37,8 +37,8 @@ func (s *pickyStore) End(_ context.Context, _ string, ends []store.RunEnd) ([]bo
 	return make([]bool, len(ends)), nil
 }
 
-// TestRefusedEndings: an ending that the store refuses does not delay others. If data is too large,
-// only its beginning is kept.
+// TestRefusedEndings: an ending that the store refuses does not delay other endings. If data is too
+// large, only its beginning is kept.
 func TestRefusedEndings(t *testing.T) {
 	e := withStores(t, 1)
 	b := e.backends[0]

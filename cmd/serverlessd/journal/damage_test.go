@@ -259,8 +259,8 @@ func TestUnreadablePartIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestMissingEnd: if the end of a segment is missing, which the next segment shows, its bytes count
-// as damaged.
+// TestMissingEnd: the end of a segment is missing, and the next segment shows where it was. The
+// missing bytes count as damaged.
 func TestMissingEnd(t *testing.T) {
 	d := newDisk()
 	j := open(t, d, func(o *Options) { o.SegmentSize = 1 })
@@ -293,8 +293,8 @@ func TestSegmentsWithOtherNames(t *testing.T) {
 	equal(t, "lines", len(readRest(t, j)), 3)
 }
 
-// TestSegmentsWithoutSalt: records of an earlier version are read as that version read them; after
-// damage, lines without a checksum are not read.
+// TestSegmentsWithoutSalt: records of an earlier version are read as the earlier version read them.
+// After damage, lines without a checksum are not read.
 func TestSegmentsWithoutSalt(t *testing.T) {
 	name := string(job.NewIDSource("0d0d0d", time.Now).Next(1)) + ".journal"
 	records := func() (r [][]byte) {
@@ -566,8 +566,8 @@ func (n *naiveJournal) check(t *testing.T, damaged bool) {
 	}
 }
 
-// TestDamagedIsNotStored: a caller that waits until its lines are in a store gets an error if they
-// will be in none.
+// TestDamagedIsNotStored: a caller that waits until its lines are in a store gets an error if no
+// store will have the lines.
 func TestDamagedIsNotStored(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -596,7 +596,7 @@ func TestSetAside(t *testing.T) {
 	if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
 		t.Fatal(err)
 	}
-	// It remains set aside if the rest of the piece is read again.
+	// The line remains set aside if the rest of the piece is read again.
 	for range 2 {
 		equal(t, "left", text(r.Read()), "b-y:0 a-x:1 a-x:3")
 		r.Cancel()

@@ -17,7 +17,8 @@ import (
 
 var errPowerLost = errors.New("no power")
 
-// disk is a directory that loses unsynced data in a power loss, and fails when the test wants it.
+// disk is a directory that loses unsynced data in a power loss, and fails when the test tells it
+// to.
 type disk struct {
 	mu      sync.Mutex
 	names   map[string]*inode // the files as programs see them
@@ -75,8 +76,8 @@ func (d *disk) restart(powerLost bool, r *rand.Rand) *disk {
 	return n
 }
 
-// afterCrash returns the content of a file after a power loss: everything that was synced, and a
-// random selection of the other sectors.
+// afterCrash returns the content of a file after a power loss: all synced bytes, and a random
+// selection of the other sectors.
 func (i *inode) afterCrash(r *rand.Rand) []byte {
 	switch r.IntN(3) {
 	case 0:

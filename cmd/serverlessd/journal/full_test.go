@@ -9,8 +9,8 @@ import (
 	. "gloom/cmd/serverlessd/journal"
 )
 
-// TestFullDiskDrains: on a full disk nothing is accepted, even after a restart, until the journal's
-// jobs have been written to a store, which makes room.
+// TestFullDiskDrains: on a full disk no line is accepted, even after a restart. Room comes when the
+// journal's jobs have been written to a store.
 func TestFullDiskDrains(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {

@@ -107,8 +107,8 @@ func TestLargeGroup(t *testing.T) {
 	equal(t, "lines", len(readRest(t, j)), 5)
 }
 
-// TestCancelledWait: an append whose context ends while it waits returns at once, the others do not
-// wait for it, and the journal does not hold its lines any more.
+// TestCancelledWait: an append whose context ends while the append waits returns at once. Other
+// appends do not wait for it, and the journal drops its lines.
 func TestCancelledWait(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -132,7 +132,8 @@ func TestCancelledWait(t *testing.T) {
 	equal(t, "lines", text(readRest(t, j)), "a-x:held up a-x:one a-x:two")
 }
 
-// TestCloseWhileAppendsWait: each append returns, and exactly those without an error are kept.
+// TestCloseWhileAppendsWait: each append returns, and exactly the appends without an error are
+// kept.
 func TestCloseWhileAppendsWait(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -160,7 +161,7 @@ func TestCloseWhileAppendsWait(t *testing.T) {
 }
 
 // TestLossesOfGroups: whatever fails while many clients append, and whenever the power is lost,
-// accepted lines are kept once and in each client's order, and refused ones are not.
+// accepted lines are kept once and in each client's order. Refused lines are not kept.
 func TestLossesOfGroups(t *testing.T) {
 	for round := range 40 {
 		r := rand.New(rand.NewPCG(uint64(round), 1))

@@ -496,7 +496,7 @@ func TestDirectoryIsLocked(t *testing.T) {
 	}
 }
 
-// TestLargeRequest: a large request is several records. Either all of them are read or none.
+// TestLargeRequest: a large request is several records. Either all records are read or none.
 func TestLargeRequest(t *testing.T) {
 	d := newDisk()
 	j := open(t, d)
@@ -543,8 +543,8 @@ func cancelled(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestRemovedFile: somebody removes the file that the journal writes. What is appended then goes to
-// another file, which a restart finds, or is refused.
+// TestRemovedFile: somebody removes the file that the journal writes. Later appends are refused, or
+// go to another file, which a restart finds.
 func TestRemovedFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal")
@@ -615,7 +615,7 @@ func TestMovedFile(t *testing.T) {
 }
 
 // TestRemovedLock: somebody removes the file that locks the directory. Once another daemon uses the
-// directory, nothing more is accepted, because that daemon would not read it.
+// directory, no more lines are accepted, because the other daemon would not read them.
 func TestRemovedLock(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, must(Directory(dir)))

@@ -17,8 +17,8 @@ type statementDriver struct {
 }
 
 // keep opens a connection that stays open until the pool is closed, and that nothing uses. The pool
-// closes connections whose queries took too long: with the last connection, SQLite would remove the
-// WAL.
+// closes connections whose queries took too long. When the last connection closes, SQLite removes
+// the WAL.
 func (d *statementDriver) keep() error {
 	c, err := d.driver.Open(d.name)
 	if err != nil {
