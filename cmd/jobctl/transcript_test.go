@@ -96,8 +96,8 @@ func (w *world) register(t *testing.T, routes peer.Routes, data string) {
 	}
 }
 
-// run runs a command line and returns what it printed, with standard error marked, and the exit
-// code if it is not 0.
+// run runs a command line. It returns the output, with standard error marked, and the exit code if
+// the code is not 0.
 func (w *world) run(t *testing.T, line, stdin string) string {
 	t.Helper()
 	closedPort := freePort(t)
@@ -198,7 +198,7 @@ func (w *world) replay(t *testing.T, lines []string) string {
 }
 
 // TestPokeReachesTheWorker: the master answers without waiting for the polls that it passes on, so
-// the engine gets them a little later.
+// the engine gets the polls a little later.
 func TestPokeReachesTheWorker(t *testing.T) {
 	w := newWorld(t)
 	if got := w.run(t, "jobctl --master --port $MASTER poke any", ""); got != "ok\n" {

@@ -302,8 +302,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestUnitsRunAsOwnUser: the daemons run as their own user, which sysusers.conf creates, and the
-// service manager passes them their configuration.
+// TestUnitsRunAsOwnUser: the daemons run as their own user, which sysusers.conf creates. The
+// service manager passes the configuration to the daemons.
 func TestUnitsRunAsOwnUser(t *testing.T) {
 	users, err := os.ReadFile("systemd/sysusers.conf")
 	if err != nil {

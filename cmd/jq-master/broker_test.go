@@ -290,8 +290,8 @@ func TestBrokerRestarts(t *testing.T) {
 }
 
 // TestCutConnections: if connections to the broker break all the time, the master pauses before the
-// next connection. So it does not submit all jobs, nor fill the log, many times a second. It still
-// takes jobs, and hands them out when connections last.
+// next connection. So it does not submit all jobs, nor fill the log, many times a second. The
+// master still takes jobs, and hands them out when connections last.
 func TestCutConnections(t *testing.T) {
 	b := startShared(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -358,7 +358,8 @@ func TestCutConnections(t *testing.T) {
 }
 
 // TestFailureAfterBrokerRestarts: a job runs while a shared broker loses everything, and then fails
-// or times out. It runs again, because the end of the run at the broker says nothing about the job.
+// or times out. The job runs again, because the end of the run at the broker says nothing about the
+// job.
 func TestFailureAfterBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	for ending, timeout := range map[string]float64{"failure": 30, "timeout": 0.5} {
@@ -493,8 +494,8 @@ func TestPartialToken(t *testing.T) {
 	d.waitUntilReady()
 }
 
-// TestBrokerIsFull: while a shared broker refuses jobs because of a limit of its own, the findings name
-// the limit, and no longer than that.
+// TestBrokerIsFull: the findings name a shared broker's own limit exactly while the broker refuses
+// jobs because of it.
 func TestBrokerIsFull(t *testing.T) {
 	t.Parallel()
 	b := startSharedWith(t, nil, func(o *settings.Options) { o.MaxJobs = 1 })
@@ -607,8 +608,8 @@ func TestScrapesDoNotListGroups(t *testing.T) {
 }
 
 // TestRulesFull: while a shared broker has no room for the rule of a constraint, the master runs no
-// job that the constraint might hold back, and /readyz says so. It continues when the constraint is
-// dropped.
+// job that the constraint might hold back, and /readyz says so. The master continues when the
+// constraint is dropped.
 func TestRulesFull(t *testing.T) {
 	t.Parallel()
 	b := startShared(t, nil)
@@ -645,7 +646,7 @@ func TestRulesFull(t *testing.T) {
 // TestNamespacesShareOnlyTheBroker: masters of different namespaces share a broker and nothing
 // else. The masters' jobs have the same names, and their constraints have the same ids, including
 // ids that would collide if they were joined with colons. A job never gets to another master's
-// worker, and changing a constraint of one has no effect on the other.
+// worker. A change of one master's constraint has no effect on the other master.
 func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 	b := startShared(t, nil)
 	long := strings.Repeat("%", 100)
@@ -678,7 +679,7 @@ func TestNamespacesShareOnlyTheBroker(t *testing.T) {
 			}
 		}
 	}
-	// When one master drops a constraint, only its own job runs, at its own worker.
+	// When one master drops a constraint, only this master's job runs, at this master's worker.
 	workers := map[string]string{}
 	for _, ns := range spaces {
 		workers[ns] = clients[ns].register(`{"name":"w","max_jobs":20}`)

@@ -169,7 +169,7 @@ func (s *testSite) register() {
 	s.workerID.Store(&answer.ID)
 }
 
-// push enqueues jobs, every other one with a key, until stopped.
+// push enqueues jobs, every second job with a key, until stopped.
 func (s *testSite) push() {
 	for {
 		select {

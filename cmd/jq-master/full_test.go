@@ -9,8 +9,8 @@ import (
 	"gloom/bench/throwaway/redistest"
 )
 
-// TestFullRedisRefusesJobs: a full Redis refuses jobs, and accepts jobs again once those that it
-// holds have run.
+// TestFullRedisRefusesJobs: a full Redis refuses jobs, and accepts jobs again once its stored jobs
+// have run.
 func TestFullRedisRefusesJobs(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction")

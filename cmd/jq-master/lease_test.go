@@ -89,8 +89,8 @@ func TestLeaseLost(t *testing.T) {
 	c.do("GET", "/job/"+job, "").wantStatus(200)
 }
 
-// TestDeposedMasterAnswersNothing: a master is stopped until its lease has expired and another one
-// has taken over. When it continues, it answers nothing from memory.
+// TestDeposedMasterAnswersNothing: a master is stopped until its lease has expired and another
+// master has taken over. When it continues, it answers nothing from memory.
 func TestDeposedMasterAnswersNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

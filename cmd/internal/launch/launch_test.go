@@ -501,8 +501,8 @@ func TestRuntimeKeepsSpareThreads(t *testing.T) {
 	}
 }
 
-// TestCaptureTakesLittleMemory: an output takes its size while it comes, and once more when it is
-// complete. The capture does not keep it beside its text.
+// TestCaptureTakesLittleMemory: an output takes its size in memory while it comes, and once more
+// when it is complete. The capture does not keep it beside its text.
 func TestCaptureTakesLittleMemory(t *testing.T) {
 	const size = 16 << 20
 	chunk := make([]byte, chunkSize)
@@ -525,8 +525,8 @@ func TestCaptureTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// TestLapsedGuardRests: long after the limit, a guard does not look for processes all the time because
-// some that are not its own begin.
+// TestLapsedGuardRests: long after the limit, a guard does not look for processes all the time,
+// although other programs' processes begin.
 func TestLapsedGuardRests(t *testing.T) {
 	other := exec.Command("sleep", "60")
 	other.Env = []string{} // it looks as if it were about to get its environment

@@ -92,7 +92,7 @@ func newFolder(t *testing.T) string {
 }
 
 // TestStaleFoldersAreRemoved: a daemon removes its folder when it ends. A later start removes the
-// folder of a killed daemon, but not that of a daemon that runs or is starting.
+// folder of a killed daemon, but not the folder of a daemon that runs or is starting.
 func TestStaleFoldersAreRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

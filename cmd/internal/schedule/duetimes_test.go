@@ -131,7 +131,7 @@ func TestDueTimesMatchWalk(t *testing.T) {
 }
 
 // TestIntervalsCountFromCreation: due times at equal intervals are counted from the creation, even
-// those before it.
+// due times before the creation.
 func TestIntervalsCountFromCreation(t *testing.T) {
 	from := time.Date(2026, 1, 1, 12, 0, 0, 5e6, time.UTC)
 	times, err := parseCron("@every 90s", time.UTC, from)

@@ -73,7 +73,7 @@ func TestParseErrorNamesField(t *testing.T) {
 	}
 }
 
-// TestFileIsAcceptedAsWhole: a file is accepted as a whole; the error of an invalid one names the
+// TestFileIsAcceptedAsWhole: a file is accepted as a whole. The error of an invalid file names the
 // place, and nothing changes.
 func TestFileIsAcceptedAsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "schedules.toml")

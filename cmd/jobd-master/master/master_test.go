@@ -303,8 +303,8 @@ func TestPollOfLostWorkerIsRepeated(t *testing.T) {
 	answerRequest(t, f.addWorker("next", "x"), pollFrame("x"), okData)
 }
 
-// TestPollOfSilentWorkerIsRepeated: a poll is not lost, either, if its worker stays connected for a
-// while without answering: its machine may be gone, and the poll with it.
+// TestPollOfSilentWorkerIsRepeated: a worker stays connected for a while without answering: its
+// machine may be gone, and a poll with it. The poll is not lost.
 func TestPollOfSilentWorkerIsRepeated(t *testing.T) {
 	f := start(t, "")
 	w, client := f.addWorker("w", "x", "y"), f.dial()
@@ -631,8 +631,8 @@ func TestMasterAsksWorkersOncePerPeriod(t *testing.T) {
 	if l != f.master.Snapshot() {
 		t.Error("somebody has looked again within the period")
 	}
-	// After the Period it asks them again. A target that has lost its last worker is reported;
-	// counts that cannot be renewed stay for a while.
+	// After the Period the master asks the workers again. A target that has lost its last worker is
+	// reported; counts that cannot be renewed stay for a while.
 	old.Close()
 	peertest.WaitUntil(t, "the worker is gone", func() bool { return f.workerCount() == 3 })
 	for _, c := range []struct {
@@ -730,8 +730,8 @@ func TestReportedTargetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTargetsOfAllWorkersAreBounded: workers are refused when the targets of all would take too
-// much memory, until others have left. A registration in place of an earlier one counts once.
+// TestTargetsOfAllWorkersAreBounded: workers are refused while the targets of all workers would
+// take too much memory. A registration in place of an earlier registration counts once.
 func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 12500)

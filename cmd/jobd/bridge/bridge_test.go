@@ -438,8 +438,8 @@ func TestRowsAreFetchedInPages(t *testing.T) {
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
 }
 
-// TestWorkersShareTarget: no worker runs more than half of the rows, and when a worker
-// vanishes, the others run the rows that it had not accepted.
+// TestWorkersShareTarget: no worker runs more than half of the rows. When a worker vanishes, the
+// other workers run the rows that it had not accepted.
 func TestWorkersShareTarget(t *testing.T) {
 	for _, vanishes := range []bool{false, true} {
 		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
@@ -569,7 +569,7 @@ func TestResultIsWrittenBeforeClientGetsIt(t *testing.T) {
 	}
 }
 
-// unreadableStore is a store whose waiting rows cannot be read, while everything else works.
+// unreadableStore is a store whose waiting rows cannot be read; all other calls work.
 type unreadableStore struct {
 	*storetest.Memory
 	isUnreadable *atomic.Bool

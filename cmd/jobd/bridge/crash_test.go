@@ -133,8 +133,8 @@ func (c *crashScenario) checkRow(id int64, status, result, stdout, stderr string
 	}
 }
 
-// failpointsPassed returns the failpoints that a life of A passes, in the order in which it first passes
-// them, except those of the kinds in leaveOut.
+// failpointsPassed returns the failpoints that a life of A passes, in the order of their first
+// passage. It leaves out the kinds in leaveOut.
 func failpointsPassed(t *testing.T, leaveOut ...string) []string {
 	t.Helper()
 	c := newCrashScenario(t, "fail")
@@ -219,8 +219,8 @@ func TestCrashWhileStopping(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCrashScenario(t, "fail")
-			// The first two passages are those of the writes that start row 1; the third one
-			// belongs to the stop.
+			// The first two passages belong to the writes that start row 1; the third passage belongs to the
+			// stop.
 			v := c.startVictim(fmt.Sprintf("%s=%s:%d", envFault, name, map[bool]int{true: 3, false: 1}[strings.HasPrefix(name, "write")]))
 			<-v.ready
 			v.cmd.Process.Signal(syscall.SIGTERM)

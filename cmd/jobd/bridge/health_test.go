@@ -56,9 +56,9 @@ func (b *lockedBuffer) countText(text string) int {
 	return strings.Count(b.String(), text)
 }
 
-// TestReadOnlyDatabaseCountsAsAway: a database counts as away until it accepts the writes that it has
-// refused, however many leases are renewed and other rows written meanwhile, and the outage is
-// logged once.
+// TestReadOnlyDatabaseCountsAsAway: a database counts as away until it accepts the writes that it
+// has refused. This holds however many leases are renewed and other rows written meanwhile. The
+// outage is logged once.
 func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Lease = testLease / 5

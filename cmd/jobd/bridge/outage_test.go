@@ -96,8 +96,8 @@ func TestDatabaseFaultsLoseNoRow(t *testing.T) {
 // outlast waits for the length of an outage.
 func outlast(d time.Duration) { <-time.After(d) }
 
-// TestLongOutageSettlesNoLivingDaemon: after an outage that is longer than a lease, all leases
-// have expired, but no daemon may settle the rows of another that is alive.
+// TestLongOutageSettlesNoLivingDaemon: after an outage that is longer than a lease, all leases have
+// expired, but no daemon may settle the rows of another living daemon.
 func TestLongOutageSettlesNoLivingDaemon(t *testing.T) {
 	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
 	for name, outage := range map[string]struct{ begin, end func(*testSite) }{
@@ -131,7 +131,7 @@ func TestLongOutageSettlesNoLivingDaemon(t *testing.T) {
 			outage.begin(s)
 			outlast(4 * time.Second) // two leases
 			outage.end(s)
-			// Each daemon checks for dead ones several times before the rows end.
+			// Each daemon checks for dead daemons several times before the rows end.
 			outlast(3 * time.Second)
 			if n := s.queryCount("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
 				t.Fatalf("%d of 6 rows still run", n)

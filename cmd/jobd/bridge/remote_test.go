@@ -71,8 +71,8 @@ func (s *restartableBroker) startWorker(typ string, concurrency int, h gloom.Han
 	return stop
 }
 
-// TestTargetWithHalfItsConnectionsIsUnhealthy: a target whose slots need two connections is unhealthy with one of
-// them.
+// TestTargetWithHalfItsConnectionsIsUnhealthy: a target whose slots need two connections is
+// unhealthy with one connection.
 func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	s := newRestartableBroker(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -201,8 +201,9 @@ func (l lateStore) Accept(ctx context.Context, requests []store.AcceptRequest, l
 	return p, err
 }
 
-// TestRowsOfPausedTargetWaitAgain: rows that have begun in a fetch when their target is paused, resized or
-// removed do not run: they wait again. A place that is kept for them is not taken by others.
+// TestRowsOfPausedTargetWaitAgain: rows that have begun in a fetch when their target is paused,
+// resized or removed do not run: they wait again. Other rows do not take a place that is kept for
+// these rows.
 func TestRowsOfPausedTargetWaitAgain(t *testing.T) {
 	for _, change := range []string{"pause", "resize", "remove", "stop", ""} {
 		t.Run(change, func(t *testing.T) {
@@ -360,8 +361,8 @@ func TestRequeuesAreLimited(t *testing.T) {
 	(<-stops)()
 }
 
-// TestBrokerRestartSettlesRows restarts the broker while it has rows with and without a worker: rows
-// that may have run are settled, the others are submitted again.
+// TestBrokerRestartSettlesRows restarts the broker while it has rows with and without a worker:
+// rows that may have run are settled, and all other rows are submitted again.
 func TestBrokerRestartSettlesRows(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=2", "b=1")
@@ -547,8 +548,8 @@ func TestRowWaitsForEarlierCopy(t *testing.T) {
 	f.await(store.Done, 1, 2)
 }
 
-// TestLauncherWithSharedBroker loses that broker while a process runs: the process
-// and its row finish; a row that had not begun is submitted again.
+// TestLauncherWithSharedBroker loses the shared broker while a process runs. The process and its
+// row finish; a row that had not begun is submitted again.
 func TestLauncherWithSharedBroker(t *testing.T) {
 	s := newRestartableBroker(t)
 	cfg := configFor(t, "a=1", "b=1")
@@ -608,7 +609,7 @@ func TestStopWithRemoteRows(t *testing.T) {
 			f.Poll(nil)
 			f.await(store.Running, 1, 2)
 			f.await(store.Accepted, 3)
-			// Their rows are written before the bridge has them: a stop meanwhile would give them back.
+			// The rows are written before the bridge has them: a stop at this moment would give them back.
 			eventually(t, "two rows are in the broker", func() bool {
 				f.mu.Lock()
 				defer f.mu.Unlock()

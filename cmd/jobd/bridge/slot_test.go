@@ -11,8 +11,8 @@ import (
 	"gloom/cmd/jobd/store"
 )
 
-// TestUnstartableRowsGoBack: while this host is out of files, rows go back to the table
-// and /readyz says why. They run when the host has files again.
+// TestUnstartableRowsGoBack: while this host is out of files, rows go back to the table and /readyz
+// says why. The rows run when the host has files again.
 func TestUnstartableRowsGoBack(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	writeLauncher(t, &cfg, "echo done $id")

@@ -66,8 +66,8 @@ func (f vanishingStore) Register(ctx context.Context) error {
 }
 
 // TestSpooledResultIsWrittenLater: a result in the spool is written when the database is back,
-// however late, and until then the reaper does not settle its row. The same holds while the file
-// cannot be read.
+// however late. Until then the reaper does not settle the result's row. The same holds while the
+// file cannot be read.
 func TestSpooledResultIsWrittenLater(t *testing.T) {
 	for _, orphans := range []string{"fail", requeueOrphans} {
 		t.Run(orphans, func(t *testing.T) { testSpooledResult(t, orphans, false) })
@@ -427,8 +427,8 @@ func TestRowsOfDeadDaemonsAreRecovered(t *testing.T) {
 	}
 }
 
-// TestRowsGivenBackRunElsewhere: rows that a daemon gives back are run by the other daemons
-// of their target, without another poll.
+// TestRowsGivenBackRunElsewhere: the other daemons of a target run the rows that a daemon gives
+// back, without another poll.
 func TestRowsGivenBackRunElsewhere(t *testing.T) {
 	table, cfg := storetest.NewTable(), configFor(t, "a=1")
 	dir := writeLauncher(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done")

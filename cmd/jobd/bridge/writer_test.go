@@ -60,7 +60,7 @@ func startWriter(t *testing.T, s store.Store, sp *spool) (*writer, context.Cance
 
 func writeAll(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, nil }
 
-// TestLargeChangesAreWrittenOneAtATime: small ones are written beside them.
+// TestLargeChangesAreWrittenOneAtATime: small changes are written beside large changes.
 func TestLargeChangesAreWrittenOneAtATime(t *testing.T) {
 	w := newWriter(&scriptedStore{write: writeAll}, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	for id := range int64(3) {
@@ -137,7 +137,7 @@ func TestWriterBatches(t *testing.T) {
 	for _, ch := range answers {
 		<-ch
 	}
-	// The first changes are written at once, the others together.
+	// The first changes are written at once, the other changes together.
 	if len(o.batches) > 6 {
 		t.Errorf("%d transactions", len(o.batches))
 	}
@@ -148,8 +148,8 @@ func TestWriterBatches(t *testing.T) {
 	}
 }
 
-// TestSecondTransactionWaitsForHalf: while a large transaction is in progress, a second one begins only with
-// half as many changes, but does not wait for the first one's end.
+// TestSecondTransactionWaitsForHalf: while a large transaction is in progress, a second transaction
+// begins only with half as many changes. It does not wait for the end of the first transaction.
 func TestSecondTransactionWaitsForHalf(t *testing.T) {
 	w := newWriter(&scriptedStore{write: writeAll}, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	id := int64(0)
@@ -254,8 +254,8 @@ func (w *writer) awaitAway(t *testing.T) <-chan writeResult {
 	return ch
 }
 
-// TestOutputsAreWholeWhileDatabaseAnswers: however many large outputs come at once, they are written
-// whole. Those that came before the database was known to be away are limited, too.
+// TestOutputsAreWholeWhileDatabaseAnswers: however many large outputs come at once, they are
+// written whole. Outputs that came before the database was known to be away are limited, too.
 func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
 	const size, n = 16 << 20, maxOutputMemory/(16<<20) + 4
 	out := strings.Repeat("x", size)
@@ -291,8 +291,8 @@ func TestOutputsAreWholeWhileDatabaseAnswers(t *testing.T) {
 	eventually(t, "the memory is limited", func() bool { _, bytes := w.backlog(); return bytes <= maxOutputMemory })
 }
 
-// TestSpoolLimitsMemoryBeforeAnError: a write that hangs for a lock or a dead network fails only after its
-// time limit. Until then outputs are limited by the spool, which loses nothing.
+// TestSpoolLimitsMemoryBeforeAnError: a write that hangs for a lock or a dead network fails only
+// after its time limit. Until then the spool limits outputs, and loses no output.
 func TestSpoolLimitsMemoryBeforeAnError(t *testing.T) {
 	const size, n = 16 << 20, maxOutputMemory/(16<<20) + 4
 	sp, err := newSpool(filepath.Join(t.TempDir(), "spool"), "t")
@@ -339,8 +339,8 @@ func (c concurrentStore) Write(_ context.Context, b store.Batch) (store.WriteRes
 	return c.write(b)
 }
 
-// TestFullSpoolStillRecordsEnd: if the daemon stops without a database and the spool has no room for an output,
-// it still records how the job ended.
+// TestFullSpoolStillRecordsEnd: if the daemon stops without a database and the spool has no room
+// for an output, the spool still records how the job ended.
 func TestFullSpoolStillRecordsEnd(t *testing.T) {
 	sp, err := newSpool(t.TempDir(), "t")
 	if err != nil {
@@ -484,8 +484,9 @@ func TestFileStaysUnreadable(t *testing.T) {
 	})
 }
 
-// TestRowWaitsForUnreadableOutput: while the reason may be temporary, the row waits for its
-// output; outputs that are read back from the spool count towards a transaction's size.
+// TestRowWaitsForUnreadableOutput: the row waits for its output while the reason for the failed
+// read may be temporary. Outputs that are read back from the spool count towards a transaction's
+// size.
 func TestRowWaitsForUnreadableOutput(t *testing.T) {
 	const size, n = 4 << 20, maxOutputMemory/(4<<20) + 3
 	dir := t.TempDir()

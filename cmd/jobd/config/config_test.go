@@ -161,7 +161,7 @@ poll_intervall = 5
 }
 
 func TestWorkerErrorsAreReported(t *testing.T) {
-	// Each case changes one line of the minimal file; none if old is "".
+	// Each case changes one line of the minimal file, or no line if old is "".
 	tests := []struct{ old, new, want string }{
 		{"host = 127.0.0.1\n", "", "'host' is not defined"},
 		{"host = 127.0.0.1\n", "host =\n", "'host' is not defined"},

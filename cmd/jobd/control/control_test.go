@@ -210,7 +210,7 @@ func TestRunManualWaits(t *testing.T) {
 	close(hold)
 	first.Expect(`[1,{"no":1,"data":{"jobs":{"43":{"result":"ok","code":0,"signal":null,"stdout":"","stderr":""}}}}]`)
 
-	// A client that has disconnected does not keep its ids from others.
+	// A client that has disconnected does not keep its ids from other clients.
 	e.Put(44, controltest.Job{Target: "a", Status: "manual", Hold: make(chan struct{})})
 	first.Write(`[0,{"no":1,"type":"run-manual","data":{"ids":[44]}}]|`)
 	peertest.WaitUntil(t, "the job is waited for", waiting(1))

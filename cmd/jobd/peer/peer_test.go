@@ -304,8 +304,8 @@ func TestTooManyConnectionsAreRefused(t *testing.T) {
 	s.dial(t).ExpectNothing()
 }
 
-// TestSilentConnectionsMakeRoom: a connection that makes no request does not keep others out,
-// whatever else it sends.
+// TestSilentConnectionsMakeRoom: a connection that makes no request does not keep other connections
+// out, whatever else it sends.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	s := startServer(t, peer.Options{MaxConnections: 2, SilentAfter: time.Millisecond})
 	a := s.dial(t)

@@ -11,7 +11,8 @@ import (
 )
 
 // TestBrowserRequestsAreNotCarriedOut: a web page can send one of our messages as the body of a
-// request, and a cookie or a session ticket can hold such a message. None of these are carried out.
+// request, and a cookie or a session ticket can hold such a message. The server carries out none of
+// these messages.
 func TestBrowserRequestsAreNotCarriedOut(t *testing.T) {
 	s := startServer(t, peer.Options{Password: "secret", AllowLocalhost: true})
 	const body = `|[0,{"no":1,"type":"big"}]|`

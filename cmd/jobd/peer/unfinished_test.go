@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestReadersWaitForFreedMemory: the bytes that a closing connection still holds count, and other
-// connections do not continue to read until it has freed them.
+// TestReadersWaitForFreedMemory: the bytes that a closing connection still holds count. Other
+// connections do not continue to read until the closing connection has freed its bytes.
 func TestReadersWaitForFreedMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUnfinished(100)

@@ -12,9 +12,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TestEmptiedClaimsAreRestored: the companion table loses records while some rows run and others
-// are queued; one of these waits to be run by hand. The rows stay with the daemon: other daemons
-// see them as its own, and each is written as if nothing had happened.
+// TestEmptiedClaimsAreRestored: the companion table loses records while some rows run and other
+// rows are queued. One queued row waits to be run by hand. The rows stay with the daemon: other
+// daemons see the rows as this daemon's, and each row is written as if nothing had happened.
 func TestEmptiedClaimsAreRestored(t *testing.T) {
 	for _, loss := range []string{
 		"TRUNCATE jobs_claims",
@@ -64,8 +64,8 @@ func TestEmptiedClaimsAreRestored(t *testing.T) {
 	}
 }
 
-// TestRefusedWritesAreDoneLater: writes that were refused while there was no companion table
-// are done when there is one again.
+// TestRefusedWritesAreDoneLater: writes that were refused while there was no companion table are
+// done when the table is back.
 func TestRefusedWritesAreDoneLater(t *testing.T) {
 	table := newSQLTable(t)
 	insertRows(t, table, Waiting, "a", "a", "a")

@@ -24,8 +24,8 @@ var (
 	KindOf   = kindOf
 )
 
-// PassesOver reports whether locked rows are skipped. DisableSkipLocked makes the store wait for them, as with
-// servers that cannot skip.
+// PassesOver reports whether locked rows are skipped. DisableSkipLocked makes the store wait for
+// locked rows, as with servers that cannot skip them.
 func (s *SQL) PassesOver() bool   { return s.skipLocked != "" }
 func (s *SQL) DisableSkipLocked() { s.skipLocked = "" }
 

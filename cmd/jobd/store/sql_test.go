@@ -586,8 +586,8 @@ func TestUnansweredCommits(t *testing.T) {
 	checkEqual(t, "lost without doubt", len(write(t, s, b).LostRows), 2)
 }
 
-// TestUnansweredCommitOfBegunRows: a row that began in such a commit is accepted
-// afterwards, and does not run. A row that began in another commit is left alone.
+// TestUnansweredCommitOfBegunRows: a row began in a commit whose answer was lost. It is then
+// accepted, and does not run. A row that began in another commit is left alone.
 func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	table := newSQLTable(t)
 	insertRows(t, table, Waiting, "a", "a", "a")
@@ -649,9 +649,9 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 7}}}).LostRows, "map[]")
 }
 
-// TestUncertainAcceptDoubtsOnlyItself: if it is unknown whether an accept of a row was committed, that does
-// not put a later accept of the row in doubt. If both are in doubt, resolving the earlier one
-// leaves the later one in doubt.
+// TestUncertainAcceptDoubtsOnlyItself: it is unknown whether an accept of a row was committed. A
+// later accept of the row is not in doubt. If both accepts are in doubt, resolving the earlier
+// accept leaves the later accept in doubt.
 func TestUncertainAcceptDoubtsOnlyItself(t *testing.T) {
 	table := newSQLTable(t)
 	table.insert(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Manual})
@@ -728,7 +728,7 @@ func TestRowChangesOnlyWithClaim(t *testing.T) {
 	checkEqual(t, "statuses", formatStatuses(t, table, 2), "done waiting")
 }
 
-// TestRefusedRowsDelayNoOther: a trigger that refuses some rows does not keep others from being
+// TestRefusedRowsDelayNoOther: a trigger that refuses some rows does not keep other rows from being
 // accepted.
 func TestRefusedRowsDelayNoOther(t *testing.T) {
 	table := newSQLTable(t)

@@ -144,7 +144,8 @@ func TestLowestIDsAreAcceptedFirst(t *testing.T) {
 	})
 }
 
-// TestPageHasLowestIDs: every page has the lowest ids of all its targets, however these are spread.
+// TestPageHasLowestIDs: every page has the lowest ids of all its targets, however the ids are
+// spread.
 func TestPageHasLowestIDs(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		const rows = 60
@@ -168,8 +169,8 @@ func TestPageHasLowestIDs(t *testing.T) {
 	})
 }
 
-// TestReturnedRowBehindPosition: a row with a lower id than those accepted last is found before
-// an Accept says that there are no more.
+// TestReturnedRowBehindPosition: a row has a lower id than the rows that were accepted last. It is
+// found before an Accept says that there are no more rows.
 func TestReturnedRowBehindPosition(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {
 		insertRows(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a")
@@ -536,7 +537,7 @@ func TestSettleLeavesSpooledResults(t *testing.T) {
 }
 
 // TestLateResultReplacesReason: a daemon has ended the rows of another daemon that it considered
-// dead. When that other daemon then writes its results, the results replace the reason in the rows,
+// dead. When the other daemon then writes its results, the results replace the reason in the rows,
 // and change nothing else.
 func TestLateResultReplacesReason(t *testing.T) {
 	onAllTables(t, func(t *testing.T, table testTable) {

@@ -66,8 +66,8 @@ func TestRowsSurviveTemporaryFaults(t *testing.T) {
 	}
 }
 
-// TestRowsSurviveRestoredTable: a table is emptied and filled again while a row runs, another
-// waits for its place, and those of a dead daemon wait to be settled.
+// TestRowsSurviveRestoredTable: a table is emptied and filled again while one row runs, another row
+// waits for its place, and rows of a dead daemon wait to be settled.
 func TestRowsSurviveRestoredTable(t *testing.T) {
 	for _, empty := range []string{"DELETE FROM jobs", "TRUNCATE jobs"} {
 		table := newSQLTable(t)
@@ -236,8 +236,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestDaemonWaitsForWritableServer: a daemon that starts while its server is read-only waits. It does not
-// give up the companion table, which it cannot create yet.
+// TestDaemonWaitsForWritableServer: a daemon that starts while its server is read-only waits. The
+// daemon does not give up the companion table, which it cannot create yet.
 func TestDaemonWaitsForWritableServer(t *testing.T) {
 	server := mariadbtest.New(t)
 	table := newTableOn(t, server)
@@ -333,8 +333,8 @@ func TestServerLimitsSelects(t *testing.T) {
 	checkEqual(t, "statuses", formatStatuses(t, table, 5), "done done done done done")
 }
 
-// TestPassingSettingIsNotKept: a connection that was made while the server allowed no writes keeps that
-// setting. The store does not keep the connection.
+// TestPassingSettingIsNotKept: a connection that was made while the server allowed no writes keeps
+// the setting of that time. The store does not keep the connection.
 func TestPassingSettingIsNotKept(t *testing.T) {
 	server := mariadbtest.New(t)
 	s := newTableOn(t, server).open(t, "d", longLease).(*SQL)

@@ -231,8 +231,8 @@ func (s shortStore) Move(old, j *job.Job, forgetAt, dropAt int64, done func(erro
 	s.Store.Move(old, j, forgetAt, dropAt, done)
 }
 
-// TestTooLongForStore: an argument that the store does not take is refused, and of a result that it
-// does not take the job says so. The master serves on.
+// TestTooLongForStore: an argument that is too long for the store is refused. A job whose result is
+// too long for the store reports this. The master serves on.
 func TestTooLongForStore(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine

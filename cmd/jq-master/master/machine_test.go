@@ -74,8 +74,8 @@ func (w *simulation) advance() {
 	}
 }
 
-// elapse moves the machine's clocks on, a beat at a time, so that the machine does not seem to stand
-// still. What falls due is not done: pass does that.
+// elapse moves the machine's clocks on, a beat at a time, so that the machine does not seem to
+// stand still. Work that falls due is not done here: pass does it.
 func (w *simulation) elapse(d time.Duration) {
 	for end := w.now + toMillis(d); w.now < end; {
 		w.now = min(end, w.now+toMillis(beatInterval))

@@ -120,7 +120,7 @@ func TestScheduledJobs(t *testing.T) {
 	w.want("none", "[10 20 30 40missed 50missed 60 70 40 50 80]") // missed due times make their jobs
 }
 
-// TestScheduledWithoutRoom: due jobs for which there is no room are made when there is room; none
+// TestScheduledWithoutRoom: due jobs for which there is no room are made when there is room; no job
 // is lost or made twice.
 func TestScheduledWithoutRoom(t *testing.T) {
 	w := newScheduleWorld(t)

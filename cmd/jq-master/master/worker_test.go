@@ -21,8 +21,8 @@ func (w *simulation) someWorker() *worker {
 	return k
 }
 
-// TestUnknownName: a worker that does not know a name gets no jobs of it for a while,
-// but still gets jobs of others, whatever the name looks like.
+// TestUnknownName: a worker that does not know a name gets no jobs of this name for a while, but
+// still gets jobs of other names, whatever the name looks like.
 func TestUnknownName(t *testing.T) {
 	for _, name := range []string{"some", "so*", "*"} {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func putHandler(t *testing.T, b *backend, jobtype, body string) {
 	}
 }
 
-// TestHandlersOfSeveralStores: a handler that a store lacks is not removed from the other stores.
+// TestHandlersOfSeveralStores: a handler that one store lacks is still found in another store.
 func TestHandlersOfSeveralStores(t *testing.T) {
 	e := withStores(t, 2)
 	putHandler(t, e.backends[1], "a-x", "old")

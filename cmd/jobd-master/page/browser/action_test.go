@@ -42,8 +42,8 @@ func TestActionsAreConfirmedAndUndone(t *testing.T) {
 	b.ClickButton("Poke")
 	b.WaitForText("No worker serves nobody: the poke is remembered.")
 
-	// Rows are run by hand in three ways: by typed ids, one of which is refused; by a choice in the
-	// list; and from the view of the row.
+	// Rows are run by hand in three ways: by typed ids, by a choice in the list, and from the view of
+	// the row. One of the typed ids is refused.
 	b.GoTo("#/target/mail?status=manual")
 	b.ClickButton("Run by hand")
 	b.CheckAccessible("by hand")

@@ -171,7 +171,7 @@ func (w *simulation) step() {
 		w.machine.Accept(rows)
 		w.naive.accept(rows)
 	case 12:
-		// Somebody resets the status of a row, perhaps of one that is queued or running.
+		// Somebody resets the status of a row. The row may be queued or running.
 		if row := w.table[w.anyID("done", "accepted", "running")]; row != nil {
 			w.note("set back %d", row.ID)
 			row.status = []string{"waiting", "manual"}[r.IntN(2)]
@@ -529,8 +529,8 @@ func TestHeldSlotDelaysRow(t *testing.T) {
 	expectStarts(1)
 }
 
-// TestManyTargetsTakeTurns: a fetch has a limited number of targets, and no target is left out because others are
-// wanted again and again.
+// TestManyTargetsTakeTurns: a fetch has a limited number of targets. No target is left out because
+// other targets are wanted again and again.
 func TestManyTargetsTakeTurns(t *testing.T) {
 	const n = 2*maxFetchTargets + 10
 	m := New()
