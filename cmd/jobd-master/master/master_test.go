@@ -730,8 +730,9 @@ func TestReportedTargetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTargetsOfAllWorkersAreBounded: workers are refused while the targets of all workers would
-// take too much memory. A registration in place of an earlier registration counts once.
+// TestTargetsOfAllWorkersAreBounded: a worker is refused while the targets of all workers would
+// take too much memory with its own. A registration in place of an earlier registration counts
+// once.
 func TestTargetsOfAllWorkersAreBounded(t *testing.T) {
 	f := start(t, "")
 	list := make([]string, 12500)

@@ -60,7 +60,7 @@ func startWriter(t *testing.T, s store.Store, sp *spool) (*writer, context.Cance
 
 func writeAll(store.Batch) (store.WriteResult, error) { return store.WriteResult{}, nil }
 
-// TestLargeChangesAreWrittenOneAtATime: small changes are written beside large changes.
+// TestLargeChangesAreWrittenOneAtATime: only small changes are written beside a large change.
 func TestLargeChangesAreWrittenOneAtATime(t *testing.T) {
 	w := newWriter(&scriptedStore{write: writeAll}, nil, newMetrics(), zerolog.Nop(), func(error) {})
 	for id := range int64(3) {

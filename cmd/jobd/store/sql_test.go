@@ -586,7 +586,7 @@ func TestUnansweredCommits(t *testing.T) {
 	checkEqual(t, "lost without doubt", len(write(t, s, b).LostRows), 2)
 }
 
-// TestUnansweredCommitOfBegunRows: a row began in a commit whose answer was lost. It is then
+// TestUnansweredCommitOfBegunRows: a row began in a commit whose answer was lost. The row is then
 // accepted, and does not run. A row that began in another commit is left alone.
 func TestUnansweredCommitOfBegunRows(t *testing.T) {
 	table := newSQLTable(t)
