@@ -167,20 +167,20 @@ func (c *census) mayBlock(jt *jobType) bool {
 // belong.
 func (c *census) checkQueues() {
 	b := c.b
-	lanes, heaps := int64(0), b.timers.Share()+b.contenders.Share()+b.openGroups.Share()
+	lanes, heaps := int64(0), b.timers.OwnBytes()+b.contenders.OwnBytes()+b.openGroups.OwnBytes()
 	for _, p := range b.pools.All() {
 		if p != nil {
-			heaps += p.readyPairs.Share()
+			heaps += p.readyPairs.OwnBytes()
 		}
 	}
 	for _, g := range b.groups.All() {
 		if g != nil {
-			heaps += g.parked.Share()
+			heaps += g.parked.OwnBytes()
 		}
 	}
 	for _, jt := range b.types.All() {
 		if jt != nil {
-			heaps += jt.line.Share() + jt.idlePairs.Share()
+			heaps += jt.line.OwnBytes() + jt.idlePairs.OwnBytes()
 			mustHold(jt.contenderPos < 0 || b.workLeft, "type %q is still a contender", jt.name)
 		}
 	}
@@ -218,7 +218,7 @@ func (c *census) checkQueues() {
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.spill; out != nil {
 			lanes += spillSize
-			heaps += out.byOrder.Share() + out.byAge.Share()
+			heaps += out.byOrder.OwnBytes() + out.byAge.OwnBytes()
 		}
 		mustHold((q.pos >= 0) == (q.readyJobs > 0) && (q.readyJobs > 0 || !q.parked) && (!q.parked || q.heldIn != nil), "a queue with %d jobs is at %d", q.readyJobs, q.pos)
 		if q.readyJobs > 0 {
@@ -239,7 +239,7 @@ func (c *census) checkQueues() {
 		if t == nil {
 			continue
 		}
-		heaps += t.line.Share()
+		heaps += t.line.OwnBytes()
 		c.checkHeap("tenant", &t.line, c.position)
 		x := tenants[t]
 		mustHold(int(t.number) == number && t.jobType.tenants[t.key] == t && x != nil && t.queueCount == x.holdings && t.jobCount == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues and %d jobs, but has %v, or cannot be found by its key", t.jobType.name, t.queueCount, t.jobCount, x)
@@ -256,7 +256,7 @@ func (c *census) checkQueues() {
 		if p == nil {
 			continue
 		}
-		heaps += p.queues.Share() + p.byBestJob.Share()
+		heaps += p.queues.OwnBytes() + p.byBestJob.OwnBytes()
 		c.checkHeap("jobs", &p.byBestJob, func(number uint32) int32 { return b.queues.At(number).bestJobPos })
 		mustHold(p.parkedLink.InRing() == (p.pos >= 0 && !p.open), "held queues of type %q are parked: %v, and have queues: %v, and are open: %v", p.jobType.name, p.parkedLink.InRing(), p.pos >= 0, p.open)
 		c.checkHeap("held", &p.queues, c.position)

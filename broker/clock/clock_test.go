@@ -12,8 +12,8 @@ func TestClockStandsStillInPauses(t *testing.T) {
 		monotonic = 0
 		return newClock(func() int64 { return monotonic })
 	}
-	// runs advances the time by d as in a process that runs, with the pulses that are due.
-	runs := func(c *Clock, next *int64, d time.Duration) {
+	// letRun advances the time by d, and calls pulse when it is due.
+	letRun := func(c *Clock, next *int64, d time.Duration) {
 		for end := monotonic + int64(d); ; monotonic = *next {
 			if *next > end {
 				monotonic = end
@@ -29,25 +29,25 @@ func TestClockStandsStillInPauses(t *testing.T) {
 	}
 	t.Run("without a pause it is the system's", func(t *testing.T) {
 		c, next := start(), int64(pulseInterval)
-		runs(c, &next, time.Hour)
+		letRun(c, &next, time.Hour)
 		if c.Now() != int64(time.Hour) || c.Paused() {
 			t.Errorf("after an hour it says %v", time.Duration(c.Now()))
 		}
 	})
 	t.Run("a pause does not count", func(t *testing.T) {
 		c, next := start(), int64(pulseInterval)
-		runs(c, &next, 10*time.Second)
+		letRun(c, &next, 10*time.Second)
 		monotonic += int64(time.Hour)
 		before := c.Now()
 		if !c.Paused() || before > int64(10*time.Second)+maxAhead {
 			t.Errorf("it says %v", time.Duration(before))
 		}
 		next = monotonic
-		runs(c, &next, CatchUpTime-1)
+		letRun(c, &next, CatchUpTime-1)
 		if c.Now() != before || !c.Paused() {
 			t.Error("it goes on before what has come is read")
 		}
-		runs(c, &next, 5*time.Second)
+		letRun(c, &next, 5*time.Second)
 		if d := time.Duration(c.Now() - before); c.Paused() || d < 4900*time.Millisecond || d > 5*time.Second {
 			t.Errorf("in 5 s it has gone on by %v", d)
 		}
@@ -64,7 +64,7 @@ func TestClockStandsStillInPauses(t *testing.T) {
 		} {
 			c, next := start(), int64(pulseInterval)
 			for range 1000 {
-				runs(c, &next, v.runs)
+				letRun(c, &next, v.runs)
 				monotonic += int64(v.stops)
 			}
 			if part := float64(c.Now()) / float64(monotonic); part < v.least || part > 1 {

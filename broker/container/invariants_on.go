@@ -30,8 +30,8 @@ func (h *Heap) Check(pos func(ref uint32) int32) error {
 	return nil
 }
 
-// Share returns the share of this heap in Bytes.
-func (h *Heap) Share() (n int64) {
+// OwnBytes returns how many of the bytes in Bytes belong to this heap.
+func (h *Heap) OwnBytes() (n int64) {
 	for _, c := range h.chunks {
 		n += int64(len(c)) * entrySize
 	}

@@ -388,6 +388,8 @@ func (s *submitCommand) answerForm() string {
 const (
 	explainAfter    = 2 * time.Second
 	maxExplainPause = time.Minute
+	// maxSuggestedTypes is how many types are searched for one with a similar name.
+	maxSuggestedTypes = 1000
 )
 
 // explainWait tells a user who waits that no worker serves the type, if the broker's address for
@@ -414,7 +416,7 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 			switch {
 			case id != "" && o.call(ctx, http.MethodGet, "/v1/jobs/"+api.Segment(id), nil, &j) != nil: // perhaps another broker
 			case o.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ) == nil && typ.Unserved():
-				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one" + inBrackets(serveHint(s.job.Type))
+				text = "no worker serves " + cli.QuoteName(s.job.Type) + " yet; waiting for one" + inBrackets(serveHint(ctx, o, s.job.Type))
 			case repeats:
 				text = whyWaiting(&j)
 			}
@@ -433,10 +435,20 @@ func (s *submitCommand) explainWait(ctx context.Context, id string, note func(fo
 	}
 }
 
-// serveHint says how a type gets a worker.
-func serveHint(typ string) string {
+// serveHint names a served type with a similar name, or says how a type gets a worker.
+func serveHint(ctx context.Context, o *operatorClient, typ string) string {
 	if strings.Contains(typ, "*") {
 		return "a job's type is a name, not a pattern"
+	}
+	var served []string
+	types, _, _ := listItems[api.Type](ctx, o, "/v1/types", maxSuggestedTypes)
+	for i := range types {
+		if types[i].Workers > 0 {
+			served = append(served, types[i].Type)
+		}
+	}
+	if near := cli.Suggest(typ, served); near != "" {
+		return "did you mean " + cli.QuoteName(near) + "?"
 	}
 	return commandLine("work", typ) + " -- COMMAND serves it"
 }

@@ -299,7 +299,7 @@ class Cancels(RepliesCase):
         self.assertEqual(job.events[-1], ("answer", 1))
         self.assertIsInstance(replies[0], errors.UnknownID)
 
-    def test_of_a_detached_one_before_a_new_job_of_its_id(self):
+    def test_cancel_reply_precedes_ack_of_new_job_with_same_id(self):
         replies = self.cancel("a")
         job = self.submit("a")
         self.get(ok=True, id="a")

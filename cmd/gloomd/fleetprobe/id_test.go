@@ -67,19 +67,19 @@ func TestCancelAffectsOneHome(t *testing.T) {
 		sa, sc := newSubmitter(t, a), newSubmitter(t, c)
 		sa.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"a"}`, quote(typ))
 		sc.wantOK(`{"action":"submit","id":"twin","type":%s,"body":"c"}`, quote(typ))
-		submitters := map[string]*peer{}
+		workersByBody := map[string]*peer{}
 		for _, w := range ws {
-			submitters[string(w.nextJob().Body)] = w
+			workersByBody[string(w.nextJob().Body)] = w
 		}
-		if len(submitters) != 2 {
-			t.Fatalf("out are %v", submitters)
+		if len(workersByBody) != 2 {
+			t.Fatalf("out are %v", workersByBody)
 		}
 		sa.wantOK(`{"action":"cancel","id":"twin"}`)
-		if f := submitters[`"a"`].next(); f.Action != "cancel" {
+		if f := workersByBody[`"a"`].next(); f.Action != "cancel" {
 			t.Errorf("%s, want cancel", f)
 		}
-		submitters[`"c"`].wantQuiet(100 * time.Millisecond)
-		for body, w := range submitters {
+		workersByBody[`"c"`].wantQuiet(100 * time.Millisecond)
+		for body, w := range workersByBody {
 			w.wantOK(`{"action":"respond","id":"twin","body":%s}`, body)
 		}
 		sc.wantEnd("twin", "")

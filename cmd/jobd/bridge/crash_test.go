@@ -39,7 +39,7 @@ func newCrashScenario(t *testing.T, orphans string) *crashScenario {
 	return &crashScenario{testSite: s, orphans: orphans}
 }
 
-// config has a long lease: with a short lease, a daemon that gets no processor for seconds would
+// config has a long lease: with a short lease, a daemon that gets no processor time for seconds would
 // count as dead. Rows of a daemon whose process has ended are settled at once.
 func (c *crashScenario) config(name string, concurrency int) config.Worker {
 	cfg := c.testSite.config(name, c.orphans, concurrency)

@@ -143,11 +143,11 @@ func (b *Bridge) queueManual(answers []store.ManualResult, texts map[int64]strin
 			b.manualRows[id] = cmp.Or(b.manualWaits[id], &manualWait{id: id}) // the call may have ended
 			continue
 		case !a.WasFound:
-			texts[id] = control.JobUnknown(id)
+			texts[id] = control.UnknownJobText(id)
 		case a.Status != store.Manual:
-			texts[id] = control.JobNotManual(a.Status)
+			texts[id] = control.NotManualText(a.Status)
 		default:
-			texts[id] = control.JobTargetUnknown(a.Row.Target, id)
+			texts[id] = control.UnknownTargetText(a.Row.Target, id)
 		}
 		delete(b.manualWaits, id)
 	}

@@ -102,18 +102,18 @@ func TargetExistsError(name string) error { return fmt.Errorf("target '%s' alrea
 // TargetUnknownError returns the error for a target that does not exist.
 func TargetUnknownError(name string) error { return fmt.Errorf("target '%s' not found", name) }
 
-// The functions below return the texts that RunManual reports for a single job.
+// The next three functions return texts that RunManual reports for a single job.
 
-// JobTargetUnknown returns the error text for a row whose target this daemon does not serve.
-func JobTargetUnknown(target string, id int64) string {
+// UnknownTargetText returns the error text for a row whose target this daemon does not serve.
+func UnknownTargetText(target string, id int64) string {
 	return fmt.Sprintf("target '%s' not found (job id=%d)", target, id)
 }
 
-// JobNotManual returns the error text for a row that is not waiting to be run by hand.
-func JobNotManual(status string) string { return fmt.Sprintf("status = %s != manual", status) }
+// NotManualText returns the error text for a row that is not waiting to be run by hand.
+func NotManualText(status string) string { return fmt.Sprintf("status = %s != manual", status) }
 
-// JobUnknown returns the error text for an id that no row has.
-func JobUnknown(id int64) string { return fmt.Sprintf("job %d not found", id) }
+// UnknownJobText returns the error text for an id that no row has.
+func UnknownJobText(id int64) string { return fmt.Sprintf("job %d not found", id) }
 
 // JobAwaited returns the error of a RunManual for a job for which another call waits.
 func JobAwaited(id int64) error {

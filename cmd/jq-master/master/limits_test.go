@@ -232,7 +232,7 @@ func (s shortStore) Move(old, j *job.Job, forgetAt, dropAt int64, done func(erro
 }
 
 // TestTooLongForStore: an argument that is too long for the store is refused. A job whose result is
-// too long for the store reports this. The master serves on.
+// too long for the store reports this. The master keeps serving.
 func TestTooLongForStore(t *testing.T) {
 	w := newSimulation(t, 1)
 	m := w.machine

@@ -64,7 +64,7 @@ func TestRepeatedEnds(t *testing.T) {
 }
 
 // TestRepeatedRetryCounts: the answer to an End is lost, after which the job waits and is taken
-// again. The repeated call says that the end counted. It changes nothing.
+// again. The repeated End reports that the first one was applied, and changes nothing.
 func TestRepeatedRetryCounts(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {
 		ingest(t, s, entry("a-x", "1"))

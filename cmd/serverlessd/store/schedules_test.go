@@ -159,7 +159,7 @@ func TestScheduledOverlap(t *testing.T) {
 }
 
 // TestSchedulesWhenClockIsSetBack: when a store's clock is set back, no job is made twice. Due
-// times that were missed because it was ahead come again, and their jobs are made then.
+// times that were missed because the clock was ahead come again, and their jobs are made then.
 func TestSchedulesWhenClockIsSetBack(t *testing.T) {
 	now := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	s := OpenAt(filepath.Join(t.TempDir(), "store.db"), func() time.Time { return now }, nil)

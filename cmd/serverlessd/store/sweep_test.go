@@ -125,10 +125,10 @@ func TestClockIsSet(t *testing.T) {
 func TestClockIsSetBeforeTheStart(t *testing.T) {
 	for _, age := range []time.Duration{0, 2 * time.Hour} {
 		path := filepath.Join(t.TempDir(), "store.db")
-		var set, uptime time.Duration
+		var clockShift, uptime time.Duration
 		start := time.Now()
 		open := func() Store {
-			s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+			s := OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
 			t.Cleanup(func() { s.Close() })
 			return s
 		}
@@ -144,7 +144,7 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 		if err := s.Reserve(t.Context(), testSysid, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		set = 30 * time.Minute
+		clockShift = 30 * time.Minute
 		secondStore := open()
 		for range 9 {
 			checkEqual(t, "swept by a daemon that starts later", sweep(t, secondStore, w).Freed, 0)
@@ -164,10 +164,10 @@ func TestClockIsSetBeforeTheStart(t *testing.T) {
 func TestClockJumps(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
-	var set, uptime time.Duration
+	var clockShift, uptime time.Duration
 	start := time.Now()
 	open := func() Store {
-		s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+		s := OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
@@ -207,7 +207,7 @@ func TestClockJumps(t *testing.T) {
 		return taken[0].Age
 	}
 	for _, jump := range []time.Duration{46 * day, -46 * day, 400 * day, -400 * day} {
-		set += jump
+		clockShift += jump
 		checkEqual(t, "by a daemon that sees the jump", sweep(t, s, w), noChanges)
 		checkEqual(t, "by a daemon that starts after the jump", sweep(t, open(), w), noChanges)
 		if jump > 0 {
@@ -247,10 +247,10 @@ func TestClockAhead(t *testing.T) {
 	for _, seen := range []bool{true, false} {
 		t.Run(fmt.Sprint("seen=", seen), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
-			var set, uptime time.Duration
+			var clockShift, uptime time.Duration
 			start := time.Now()
 			open := func() Store {
-				s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+				s := OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
 				t.Cleanup(func() { s.Close() })
 				return s
 			}
@@ -258,7 +258,7 @@ func TestClockAhead(t *testing.T) {
 			w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 2,
 				Handled: func(string) bool { return true }}
 			add := func(jobtype string, delay time.Duration) {
-				host := start.Add(uptime + set)
+				host := start.Add(uptime + clockShift)
 				e := journal.Entry{ID: ids.Next(1), Jobtype: jobtype, Payload: []byte("1"), Accepted: host, End: 1}
 				if delay > 0 {
 					e.Due = host.Add(delay)
@@ -279,7 +279,7 @@ func TestClockAhead(t *testing.T) {
 			}
 			uptime += 2 * time.Minute
 			sweep(t, s, w)
-			set = 3 * day
+			clockShift = 3 * day
 			add("a-fresh", 0)
 			add("a-later", time.Hour)
 			add("a-lost", 0)
@@ -294,7 +294,7 @@ func TestClockAhead(t *testing.T) {
 			if seen {
 				sweep(t, s, w)
 			}
-			if set = 0; !seen {
+			if clockShift = 0; !seen {
 				s = open()
 			}
 			pass := func(d time.Duration) {
@@ -398,10 +398,10 @@ func TestClockBehind(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprint("started again=", again), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
-			var set, uptime time.Duration
+			var clockShift, uptime time.Duration
 			start := time.Now()
 			open := func() Store {
-				s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+				s := OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
 				t.Cleanup(func() { s.Close() })
 				return s
 			}
@@ -425,14 +425,14 @@ func TestClockBehind(t *testing.T) {
 			}
 			add("a-unrun")
 			pass(2 * time.Hour)
-			set = -400 * day
+			clockShift = -400 * day
 			pass(2 * time.Minute)
 			for _, jobtype := range []string{"a-unrun", "a-none", "a-done", "a-again"} {
 				add(jobtype)
 			}
 			end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-done", 1, testTTL)[0].Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
 			end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-again", 1, testTTL)[0].Run, Action: EndRetry, Code: job.CodeError, Status: 500})
-			set = 0
+			clockShift = 0
 			pass(2 * time.Minute)
 			if again {
 				s = open()
@@ -461,22 +461,22 @@ func TestClockBehind(t *testing.T) {
 // started, can be started any number of times. No job that was added before the correction expires early.
 func TestClockBehindAtEachStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	var set, uptime time.Duration
+	var clockShift, uptime time.Duration
 	start := time.Now()
 	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * 24 * time.Hour, KeepUnrun: 30 * 24 * time.Hour, TTL: time.Minute, Limit: 1000}
 	for n := range 8 {
-		s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+		s := OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
 		pass := func(d time.Duration) {
 			for end := uptime + d; uptime < end; uptime += min(10*time.Minute, end-uptime) {
 				checkEqual(t, fmt.Sprintf("expired jobs, start %d", n), sweep(t, s, w).Expired, 0)
 			}
 		}
-		set = time.Unix(0, 0).Sub(start) - uptime
+		clockShift = time.Unix(0, 0).Sub(start) - uptime
 		pass(2 * time.Minute)
 		e := entry("a-unrun", "1")
 		e.Accepted = time.Time{}
 		ingest(t, s, e)
-		set = 0
+		clockShift = 0
 		pass(5 * time.Hour)
 		s.Close()
 	}
@@ -577,9 +577,9 @@ func TestWrongCountsAreReported(t *testing.T) {
 func TestClockCorrectedByRestart(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
-	uptime, set, start := time.Minute, -400*day, time.Now()
+	uptime, clockShift, start := time.Minute, -400*day, time.Now()
 	open := func() Store {
-		s := OpenOn(path, "boot", func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+		s := OpenOn(path, "boot", func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
@@ -592,7 +592,7 @@ func TestClockCorrectedByRestart(t *testing.T) {
 		ingest(t, s, e)
 	}
 	end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-done", 1, testTTL)[0].Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
-	set = 0
+	clockShift = 0
 	var swept SweepResult
 	pass := func(d time.Duration) {
 		for end := uptime + d; uptime < end; uptime += 10 * time.Minute {
@@ -622,10 +622,10 @@ func TestClockCorrectedByRestart(t *testing.T) {
 func TestClockCorrectedWhileNobodyLooks(t *testing.T) {
 	const day = 24 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
-	var set, uptime time.Duration
+	var clockShift, uptime time.Duration
 	start := time.Now()
 	open := func() Store {
-		s := OpenAt(path, func() time.Time { return start.Add(uptime + set) }, func() time.Duration { return uptime })
+		s := OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
@@ -636,14 +636,14 @@ func TestClockCorrectedWhileNobodyLooks(t *testing.T) {
 		uptime += 10 * time.Minute
 	}
 	sweep(t, s, w)
-	set = -400 * day
+	clockShift = -400 * day
 	sweep(t, s, w)
 	e := entry("a-unrun", "1")
 	e.Accepted = time.Time{}
 	ingest(t, s, e)
 	uptime += 5 * time.Minute
 	s.Close()
-	set = 0
+	clockShift = 0
 	s = open()
 	checkEqual(t, "at the start", sweep(t, s, w).Expired, 0)
 	uptime += 55 * time.Minute

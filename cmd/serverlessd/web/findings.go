@@ -73,7 +73,7 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 		if s.Away {
 			text, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
 			if i == 0 { // it has the schedules and the keys
-				advice = "Jobs are still accepted, except those with unique keys: they wait in the journal. Schedules make no jobs."
+				advice = "New jobs wait in the journal, except that jobs with unique keys are refused. Schedules make no jobs."
 			}
 		}
 		conditions.Add(api.Severe, "store", s.Name, "store", text+s.Error, advice)

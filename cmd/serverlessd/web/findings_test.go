@@ -30,7 +30,7 @@ func TestEachProblemIsFound(t *testing.T) {
 		"failing":        {l: engine.Snapshot{Types: types{"a-x": {OK: 2, Failed: 1, Abandoned: 1}}}, want: "warning a-x failing 2 jobs did not succeed, 2 did"},
 		"failing lately": {l: engine.Snapshot{Ended: map[string]int64{"ok": 104, "failed": 5, "retry": 90}}, want: "warning daemon failing 5 of 9 runs"},
 		"store away": {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Error: errGone.Error(), Away: true}}}, ready: errGone,
-			want: "severe s store is away: gone Jobs are still accepted, except those with unique keys: they wait in the journal. Schedules make no jobs."},
+			want: "severe s store is away: gone New jobs wait in the journal, except that jobs with unique keys are refused. Schedules make no jobs."},
 		"second store":  {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{}, {Name: "s", Error: errGone.Error(), Away: true}}}, want: "severe s store is away: gone Jobs are still accepted: they wait in the journal."},
 		"store refuses": {l: engine.Snapshot{Stores: []engine.StoreSnapshot{{Name: "s", Error: errGone.Error()}}}, want: "severe s store refuses something: gone"},
 		"broker away":   {l: engine.Snapshot{Broker: errGone}, ready: errGone, want: "severe daemon broker_away the broker is away: gone"},

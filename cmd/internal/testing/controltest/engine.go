@@ -208,11 +208,11 @@ func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 		j := e.jobs[id]
 		switch {
 		case j == nil:
-			errs[id] = control.JobUnknown(id)
+			errs[id] = control.UnknownJobText(id)
 		case j.Status != "manual":
-			errs[id] = control.JobNotManual(j.Status)
+			errs[id] = control.NotManualText(j.Status)
 		case e.indexOf(j.Target) < 0:
-			errs[id] = control.JobTargetUnknown(j.Target, id)
+			errs[id] = control.UnknownTargetText(j.Target, id)
 		default:
 			outcomes[id] = j.Outcome
 			e.awaitedIDs[id] = true
