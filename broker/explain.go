@@ -69,7 +69,7 @@ const (
 	HeldForWorker     // no worker serves its type
 	HeldByLeftWorkers // all workers that serve its type have left
 	HeldByBusyWorkers // all workers of its type are busy
-	HeldByAwayWorkers // so are they, but none runs a job of its type
+	HeldByAwayWorkers // no worker of its type has room, and none runs a job of its type
 )
 
 // Explain returns the state of the job with this id, and false if there is no such job.

@@ -56,14 +56,14 @@ func (h *Heartbeat) Check(now int64, read bool) (event Event, wait time.Duration
 	if h.suspected = silent; silent {
 		return None, time.Duration(h.beat / 4)
 	}
-	if now >= h.doubtAt {
+	switch {
+	case now >= h.pingAt:
+		event, h.pingedAt, h.doubtAt = Ping, now, now+h.beat/8
+		h.pingAt += h.beat * ((now-h.pingAt)/h.beat + 1)
+	case now >= h.doubtAt:
 		if h.doubtAt = math.MaxInt64; read && h.heardAt < h.pingedAt {
 			event, h.doubtful = Doubtful, true
 		}
-	}
-	if now >= h.pingAt {
-		event, h.pingedAt, h.doubtAt = Ping, now, now+h.beat/8
-		h.pingAt += h.beat * ((now-h.pingAt)/h.beat + 1)
 	}
 	// The last byte may have arrived between two pings, so the limit of silence may be reached
 	// between two pings, too.
