@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"gloom/broker/page/pagetest"
 )
 
@@ -85,18 +83,7 @@ func TestPictureOfReadme(t *testing.T) {
 	w := start(t)
 	w.startWorker("web-1", "[targets]", "mail = 6", "thumbnail = 3")
 	w.startWorker("web-2", "[targets]", "mail = 6", "invoice = 2", "report = 2")
-	freshTab := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	freshTab.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
-	freshTab.Visit(w.url + "/")
-	freshTab.WaitForText("Everything is healthy", "Does it keep up?", "Busiest targets")
-	freshTab.WaitUntil(`document.querySelector('.uplot canvas')`)
-	requests, size := freshTab.Traffic()
-	paintTime := pagetest.Eval[float64](freshTab, `return performance.getEntriesByName('first-contentful-paint')[0].startTime`)
-	if requests == 0 || requests > 40 || size > 70_000 {
-		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
-	}
-	t.Logf("%d requests, %.0f bytes, drawn after %.0f ms", requests, size, paintTime)
-	freshTab.CheckPolicy()
+	pagetest.FirstVisit(t, chromium, w.url+"/", "Everything is healthy", "Does it keep up?", "Busiest targets")
 
 	b := w.openPage("")
 	b.SetTheme("light")

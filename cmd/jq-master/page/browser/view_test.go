@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"gloom/broker/page/pagetest"
 )
 
@@ -58,18 +56,7 @@ func TestEveryViewInEveryTheme(t *testing.T) {
 // TestFirstVisit checks how many requests a first visit needs.
 func TestFirstVisit(t *testing.T) {
 	w, _ := startBusy(t)
-	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
-	b.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a)`) // no more requests
-	b.Visit(w.url + "/")
-	b.WaitForText("Does it keep up?", "Names with most jobs")
-	b.WaitUntil(`document.querySelector('.uplot canvas')`)
-	requests, size := b.Traffic()
-	if requests == 0 || requests > 40 || size > 70_000 {
-		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
-	}
-	paintTime := pagetest.Eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0].startTime - performance.getEntriesByType('navigation')[0].responseStart`)
-	t.Logf("%d requests, %.0f bytes, drawn %.0f ms after the document came", requests, size, paintTime)
-	b.CheckPolicy()
+	pagetest.FirstVisit(t, chromium, w.url+"/", "Does it keep up?", "Names with most jobs")
 }
 
 // TestChangesShowWithoutReload: changes are shown without a reload, and a master that is away is
