@@ -200,7 +200,7 @@ func foreign(t *testing.T, w *world, ids map[string]string) {
 func TestPageSaysWhatIsAway(t *testing.T) {
 	w := start(t, "", "--store=mysql://nobody:none@127.0.0.1:1/none")
 	b := w.open("")
-	b.WaitForText("One thing is wrong", "is away", "Jobs are still accepted")
+	b.WaitForText("One thing is wrong", "is away", "New jobs wait in the journal")
 	b.CheckAccessible("away")
 	w.ask("POST", "/acme/job/x", "1\n")
 	b.WaitForText("1 job in the journal")
