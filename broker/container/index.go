@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// segmentSlots is the number of slots in a segment (2 KiB with its head). A segment with
+	// segmentSlots is the number of slots in a segment (2,304 bytes with its head). A segment with
 	// segmentFull entries is split. A segment with segmentSparse entries is joined with its twin
 	// if both together have at most segmentJoined.
-	segmentSlots  = 255
+	segmentSlots  = 287
 	segmentFull   = segmentSlots * 9 / 10
 	segmentSparse = segmentSlots / 10
 	segmentJoined = segmentSlots / 5
