@@ -13,7 +13,7 @@ import (
 
 func TestLentBodiesAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, a)
 		for i, body := range []string{
 			`null`, `true`, `false`, `0`, `-0.0`, `1e400`, `123456789012345678901234567890.5E-7`, `""`, `"\u00e9\ud83d\ude00 é \u0000"`, `[]`, `{}`,
@@ -35,12 +35,12 @@ func TestLentBodiesAreKept(t *testing.T) {
 
 func TestHostileNamesCrossFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		long := strings.Repeat("n", 1000-len(testType(t))) // with the name of the type, at most 1024 bytes
+		long := strings.Repeat("n", 1000-len(typeOfTest(t))) // with the name of the type, at most 1024 bytes
 		for _, name := range []string{
 			".", "..", ">", "*", "a.>", "*.b", " ", "a b", "\t", "\r\nPUB x 0\r\n", "\x00", "$SYS.>", "_INBOX.x", `"`, `\`, "/", "é", "😀", "\u2028", "%2e", long,
 			"gloom", "gloom.a.b", "{}", "null",
 		} {
-			typ := testType(t) + name
+			typ := typeOfTest(t) + name
 			w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, a)
 			s.wantOK(`{"action":"submit","id":%s,"type":%s,"body":1}`, quote(name), quote(typ))
 			if f := w.nextJob(); f.ID != name || f.Type != typ {
@@ -52,7 +52,7 @@ func TestHostileNamesCrossFleet(t *testing.T) {
 			s.close()
 		}
 		// Two spellings of a name (as JSON) are the same name.
-		typ := testType(t) + "-é"
+		typ := typeOfTest(t) + "-é"
 		w, s := newWorker(t, b, `"type":"`+typ[:len(typ)-2]+`\u00e9"`), newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"\u00e9","type":%s,"body":1}`, quote(typ))
 		s.wantRefusal("id_exists", `{"action":"submit","id":"é","type":%s,"body":1}`, quote(typ))
@@ -64,7 +64,7 @@ func TestHostileNamesCrossFleet(t *testing.T) {
 
 func TestBigBodiesAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		w, s := newWorker(t, b, `"prefetch":3,"type":`+quote(typ)), newSubmitter(t, a)
 		r := rand.New(rand.NewChaCha8([32]byte{1}))
 		const mib = 1 << 20
@@ -108,7 +108,7 @@ func TestBigBodiesAreLent(t *testing.T) {
 // More bodies than NATS buffers for a slow connection are lent in parts.
 func TestHeavyBurstIsLentInParts(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		const n, size = 500, 256 << 10
 		body := quote(strings.Repeat("h", size))
@@ -143,7 +143,7 @@ func TestHeavyBurstIsLentInParts(t *testing.T) {
 
 func TestLentHeadersAreKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		header := `{ "traceparent":"00-1-2-01","x":[1, 2.50] ,"pad":"` + strings.Repeat("p", 3900) + `"}`
 		s := newSubmitter(t, a)
 		w := newWorker(t, b, `"headers":true,"type":`+quote(typ))
@@ -171,7 +171,7 @@ func TestLentHeadersAreKept(t *testing.T) {
 // The fleet's figures while one job is lent, and after.
 func TestFiguresWhileJobIsLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"n","type":%s,"body":1}`, quote(typ))
 		w.nextJob()

@@ -101,7 +101,7 @@ func (o *faultTest) causeFault(name string, do func(t *testing.T, typ string)) {
 	if o.t.Failed() {
 		return
 	}
-	o.t.Run(name, func(t *testing.T) { do(t, testType(t)) })
+	o.t.Run(name, func(t *testing.T) { do(t, typeOfTest(t)) })
 	if err := o.fleet.awaitWhole(); err != nil {
 		o.t.Fatalf("after %s: %v", name, err)
 	}
@@ -392,7 +392,7 @@ func TestJobsSurviveEachFault(t *testing.T) {
 func TestClusterThatLosesOneKeepsFleet(t *testing.T) {
 	t.Parallel()
 	f := ownFleet(t, 3)
-	typ := testType(t)
+	typ := typeOfTest(t)
 	w, s := newWorker(t, f.brokers[1], `"type":`+quote(typ)), newSubmitter(t, f.brokers[0])
 	for i, n := range f.nats {
 		n.Kill()

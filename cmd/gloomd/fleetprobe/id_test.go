@@ -12,7 +12,7 @@ import (
 // its own answer.
 func TestEachHomeGetsItsOwnAnswer(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		w := newWorker(t, b, `"prefetch":10,"type":`+quote(typ))
 		homes := []*broker{a, c, b}
 		var ss []*peer
@@ -59,7 +59,7 @@ func TestEachHomeGetsItsOwnAnswer(t *testing.T) {
 // A cancel of one home's job does not affect the other home's job with that id.
 func TestCancelAffectsOneHome(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		var ws []*peer
 		for range 2 {
 			ws = append(ws, newWorker(t, b, `"cancel":true,"prefetch":3,"type":`+quote(typ)))
@@ -90,7 +90,7 @@ func TestCancelAffectsOneHome(t *testing.T) {
 
 func TestIDIsFreeAfterEnd(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 200 {
 			s.wantOK(`{"action":"submit","id":"again","type":%s,"body":%d}`, quote(typ), i)

@@ -12,8 +12,8 @@ import (
 	"gloom/broker/admin/api"
 )
 
-// testType returns a type for one test.
-func testType(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
+// typeOfTest returns a type for one test.
+func typeOfTest(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
 // awaitWants waits until a broker has heard that another broker wants jobs of a type.
 func awaitWants(t testing.TB, home *broker, brokerName, typ string) {

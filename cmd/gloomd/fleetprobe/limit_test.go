@@ -13,7 +13,7 @@ import (
 
 func TestLentJobsRunByPriority(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		r := rand.New(rand.NewPCG(1, 2))
 		type one struct {
@@ -40,7 +40,7 @@ func TestLentJobsRunByPriority(t *testing.T) {
 
 func TestGroupRuleHoldsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		if err := a.ask("PUT", "/v1/groups/"+typ+"-g", map[string]int{"concurrency": 1}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestGroupOpensAtHome(t *testing.T) {
 
 func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 2, "rate": 0}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestLimitOfTypeHoldsInFleet(t *testing.T) {
 
 func TestPausedTypeIsNotLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		for _, p := range []*broker{b, a} { // paused first at the borrower, then at home
 			if err := p.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
 				t.Fatal(err)
@@ -210,7 +210,7 @@ func TestPausedTypeIsNotLent(t *testing.T) {
 
 func TestTenantsTakeTurnsInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		if err := a.ask("PUT", "/v1/types/"+typ, map[string]bool{"fair": true}, nil); err != nil {
 			t.Fatal(err)
 		}

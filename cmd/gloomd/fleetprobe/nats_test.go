@@ -56,7 +56,7 @@ func TestForeignMessagesDoNoHarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	typ := testType(t)
+	typ := typeOfTest(t)
 	w, s := newWorker(t, b, `"prefetch":50,"type":`+quote(typ)), newSubmitter(t, a)
 	n := 0
 	// jobs runs some jobs, each once.
@@ -247,7 +247,7 @@ func startAlone(t *testing.T, b *broker) {
 			t.Error(err)
 		}
 	})
-	typ := testType(t)
+	typ := typeOfTest(t)
 	w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, b)
 	s.wantOK(`{"action":"submit","id":"1","type":%s,"body":1}`, quote(typ))
 	w.nextJob()
@@ -258,8 +258,8 @@ func startAlone(t *testing.T, b *broker) {
 	}
 }
 
-// awaitAway waits until all of a broker's reports say that it has no NATS.
-func awaitAway(t *testing.T, b *broker) {
+// waitUntilNATSIsAway waits until all of a broker's reports say that it has no NATS.
+func waitUntilNATSIsAway(t *testing.T, b *broker) {
 	t.Helper()
 	if err := waitUntil(b.name+" says that NATS is away", func() error {
 		v, err := b.fleet()
@@ -336,7 +336,7 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 			refusedBroker.ports = 1
 			startAlone(t, refusedBroker)
 			if !strings.HasPrefix(c.name, "may not") {
-				awaitAway(t, refusedBroker)
+				waitUntilNATSIsAway(t, refusedBroker)
 			} else if err := waitUntil("it says what it may not", func() error {
 				if log := refusedBroker.daemon().Log.String(); !strings.Contains(strings.ToLower(log), "permission") {
 					return errors.New(log)
@@ -398,7 +398,7 @@ func TestBrokersJoinOnceNATSAccepts(t *testing.T) {
 		x, y := newBroker(l.sites[1], "x", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222"), newBroker(l.sites[2], "y", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222")
 		startAlone(t, x)
 		startAlone(t, y)
-		awaitAway(t, x)
+		waitUntilNATSIsAway(t, x)
 		serve(t, "")
 		awaitHeartbeats(t, x, 1)
 		awaitHeartbeats(t, y, 1)

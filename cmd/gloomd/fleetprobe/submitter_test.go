@@ -14,7 +14,7 @@ import (
 
 func TestLentJobIsCancelled(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, other := newSubmitter(t, a), newSubmitter(t, b)
 		s.wantOK(`{"action":"submit","id":"cw","type":%s,"body":1}`, quote(typ))
 		other.wantRefusal("unknown_id", `{"action":"cancel","id":"cw"}`)
@@ -63,7 +63,7 @@ func TestLentJobIsCancelled(t *testing.T) {
 // If a cancel and an answer come at the same time, exactly one of them wins.
 func TestEitherCancelOrAnswerWins(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		cancelled, answered := uint64(0), uint64(0)
 		for i := range 60 {
@@ -96,7 +96,7 @@ func TestEitherCancelOrAnswerWins(t *testing.T) {
 
 func TestProgressOfLentJobReachesSubmitter(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":2,"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"asks","type":%s,"body":1,"progress":true}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
@@ -132,7 +132,7 @@ func TestProgressOfLentJobReachesSubmitter(t *testing.T) {
 
 func TestLentJobIsKept(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		w, s := newWorker(t, b, `"type":`+quote(typ)), newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"kept","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"live","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
@@ -183,7 +183,7 @@ func TestLentJobIsKept(t *testing.T) {
 
 func TestLentJobIsDetached(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"det","type":%s,"body":1,"detach":true}`, quote(typ))
 		s.close()
@@ -205,7 +205,7 @@ func TestLentJobIsDetached(t *testing.T) {
 
 func TestLentJobOfGoneSubmitterIsUnwanted(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"cancel":true,"type":`+quote(typ))
 		for i := range 3 {
 			s.wantOK(`{"action":"submit","id":"gone%d","type":%s,"body":1}`, i, quote(typ))
@@ -224,7 +224,7 @@ func TestLentJobOfGoneSubmitterIsUnwanted(t *testing.T) {
 
 func TestLentJobIsChanged(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		for i := range 3 {
 			s.wantOK(`{"action":"submit","id":"c%d","type":%s,"body":1}`, i, quote(typ))
@@ -247,7 +247,7 @@ func TestLentJobIsChanged(t *testing.T) {
 
 func TestManyUnackedJobsAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		const n = 3000
 		go func() {
@@ -289,7 +289,7 @@ func TestManyUnackedJobsAreLent(t *testing.T) {
 // Jobs that are submitted over HTTP are lent as well.
 func TestJobsOverHTTPAreLent(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		w := newWorker(t, b, `"type":`+quote(typ))
 		done := make(chan error, 1)
 		var answer string

@@ -10,7 +10,7 @@ import (
 
 func TestLentJobsRunByAge(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"young","type":%s,"body":1}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"old","type":%s,"body":1,"age_ms":60000}`, quote(typ))
@@ -27,7 +27,7 @@ func TestLentJobsRunByAge(t *testing.T) {
 
 func TestDelayedJobIsLentLater(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		start := time.Now()
 		s.wantOK(`{"action":"submit","id":"late","type":%s,"body":1,"delay_ms":700}`, quote(typ))
@@ -46,7 +46,7 @@ func TestDelayedJobIsLentLater(t *testing.T) {
 
 func TestDeadlineOfLentJobHolds(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"waits","type":%s,"body":1,"expires_ms":200}`, quote(typ))
 		s.wantEnd("waits", "expired")
@@ -67,7 +67,7 @@ func TestDeadlineOfLentJobHolds(t *testing.T) {
 
 func TestTimeoutOfLentRunHolds(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		w := newWorker(t, b, `"cancel":true,"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"slow","type":%s,"body":1,"timeout_ms":1500,"retries":1}`, quote(typ))
@@ -106,7 +106,7 @@ func TestTimeoutOfLentRunHolds(t *testing.T) {
 
 func TestRetriesOfLentJobAreCounted(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"r","type":%s,"body":1,"retries":2,"backoff_ms":200}`, quote(typ))
 		var at []time.Time
@@ -151,7 +151,7 @@ func TestRetriesOfLentJobAreCounted(t *testing.T) {
 
 func TestLentJobBecomesDeadLetter(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"headers":true,"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"d","type":%s,"body":{"k":1},"retries":0,"headers":{"h":1}}`, quote(typ))
 		w.nextJob()

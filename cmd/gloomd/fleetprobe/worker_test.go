@@ -10,7 +10,7 @@ import (
 
 func TestPrefetchBoundsLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":5,"type":`+quote(typ))
 		for i := range 12 {
 			s.wantOK(`{"action":"submit","id":"f%d","type":%s,"body":%d}`, i, quote(typ), i)
@@ -37,7 +37,7 @@ func TestPrefetchBoundsLentJobs(t *testing.T) {
 
 func TestLentJobIsReleased(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ))
 		s.wantOK(`{"action":"submit","id":"rel","type":%s,"body":1,"retries":0}`, quote(typ))
 		w.nextJob()
@@ -62,7 +62,7 @@ func TestLentJobIsReleased(t *testing.T) {
 
 func TestPatternsMatchInFleet(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		w := newWorker(t, b, fmt.Sprintf(`"types":[%s],"except":[%s],"prefetch":10`, quote(typ+".*"), quote(typ+".no*")))
 		s.wantOK(`{"action":"submit","id":"no","type":%s,"body":1,"priority":9}`, quote(typ+".not"))
@@ -87,7 +87,7 @@ func TestPatternsMatchInFleet(t *testing.T) {
 
 func TestLentJobOfLostWorkerIsRequeued(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		s.wantOK(`{"action":"submit","id":"lost","type":%s,"body":1}`, quote(typ))
 		s.wantOK(`{"action":"submit","id":"after","type":%s,"body":1}`, quote(typ))
@@ -117,7 +117,7 @@ func TestLentJobOfLostWorkerIsRequeued(t *testing.T) {
 // frame.
 func TestGarbageEndsLentJob(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		for i, garbage := range []func(*peer){
 			func(p *peer) { p.send(`{"action":"respond","body":`) },
@@ -136,7 +136,7 @@ func TestGarbageEndsLentJob(t *testing.T) {
 
 func TestLocalWorkersGoFirst(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		remote, local := newWorker(t, b, `"prefetch":100,"type":`+quote(typ)), newWorker(t, a, `"type":`+quote(typ))
 		awaitWants(t, a, "b", typ)
 		s := newSubmitter(t, a)
@@ -171,7 +171,7 @@ func TestLocalWorkersGoFirst(t *testing.T) {
 
 func TestBorrowingWorkerJoinsAgain(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, _ *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"type":`+quote(typ+"1"))
 		s.wantOK(`{"action":"submit","id":"one","type":%s,"body":1}`, quote(typ+"1"))
 		w.nextJob()
@@ -192,7 +192,7 @@ func TestBorrowingWorkerJoinsAgain(t *testing.T) {
 
 func TestWorkerLeavesWithLentJobs(t *testing.T) {
 	runUndisturbed(t, func(t *trial, a, b, c *broker) {
-		typ := testType(t)
+		typ := typeOfTest(t)
 		s, w := newSubmitter(t, a), newWorker(t, b, `"prefetch":3,"type":`+quote(typ))
 		for i := range 6 {
 			s.wantOK(`{"action":"submit","id":"v%d","type":%s,"body":1}`, i, quote(typ))

@@ -210,7 +210,7 @@ func TestOutputMemoryLimit(t *testing.T) {
 			}
 		}
 		w, stop := startWriter(t, o, sp)
-		answers := []<-chan writeResult{w.awaitAway(t)}
+		answers := []<-chan writeResult{w.waitUntilAway(t)}
 		for id := int64(1); id <= n; id++ {
 			answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: out}}))
 			if _, bytes := w.backlog(); bytes > maxOutputMemory+size {
@@ -243,8 +243,8 @@ func TestOutputMemoryLimit(t *testing.T) {
 	}
 }
 
-// awaitAway queues a change without outputs, and waits until the writer knows that the database is away.
-func (w *writer) awaitAway(t *testing.T) <-chan writeResult {
+// waitUntilAway queues a change without outputs, and waits until the writer knows that the database is away.
+func (w *writer) waitUntilAway(t *testing.T) <-chan writeResult {
 	ch := w.enqueue(&change{kind: changeStart, id: 1 << 40})
 	eventually(t, "the database is known to be away", func() bool {
 		w.mu.Lock()
@@ -559,7 +559,7 @@ func receiveCases(answers []<-chan writeResult) (cases []reflect.SelectCase) {
 func TestOnlyWriterHoldsOutputs(t *testing.T) {
 	f := startBridge(t, storetest.NewTable(), configFor(t, "a"))
 	f.table.SetError(storetest.ErrUnreachable)
-	f.writer.awaitAway(t)
+	f.writer.waitUntilAway(t)
 	f.writer.enqueue(&change{kind: changeFinish, id: 900, result: store.Result{ID: 900, Stdout: strings.Repeat("x", maxOutputMemory)}})
 	var freedCount atomic.Int64
 	for id := range int64(2) {

@@ -109,8 +109,8 @@ func (d *daemon) expectError(t testing.TB, status int, code, method, path string
 
 var number atomic.Int64
 
-// uniqueName returns a name that no other test uses.
-func uniqueName() string { return fmt.Sprintf("name-%d", number.Add(1)) }
+// freshName returns a name that no other test uses.
+func freshName() string { return fmt.Sprintf("name-%d", number.Add(1)) }
 
 // job enqueues a job and returns its id. more has further attributes, each as a name and a value.
 func (d *daemon) job(t testing.TB, name string, extra ...any) string {

@@ -177,7 +177,7 @@ func TestNoAckedJobIsLost(t *testing.T) {
 	}
 	t.Run("the master is killed", func(t *testing.T) {
 		s, flags := redis(t)
-		runWithFaults(t, uniqueName(), flags, s, func(l *load, _ *rand.Rand) {
+		runWithFaults(t, freshName(), flags, s, func(l *load, _ *rand.Rand) {
 			l.daemon().Kill()
 			d := start(t, flags...)
 			l.mu.Lock()
@@ -187,7 +187,7 @@ func TestNoAckedJobIsLost(t *testing.T) {
 	})
 	t.Run("a standby takes over", func(t *testing.T) {
 		s, flags := redis(t)
-		runWithFaults(t, uniqueName(), flags, s, func(l *load, _ *rand.Rand) {
+		runWithFaults(t, freshName(), flags, s, func(l *load, _ *rand.Rand) {
 			standby := start(t, flags...)
 			waitUntil(t, "it stands by", func() error {
 				r := standby.ask(t, "POST", "/job", object{"name": "x", "argument": object{}})
@@ -208,7 +208,7 @@ func TestNoAckedJobIsLost(t *testing.T) {
 	})
 	t.Run("Redis is killed", func(t *testing.T) {
 		s, flags := redis(t)
-		runWithFaults(t, uniqueName(), flags, s, func(l *load, rng *rand.Rand) {
+		runWithFaults(t, freshName(), flags, s, func(l *load, rng *rand.Rand) {
 			s.Kill()
 			r, err := l.daemon().try("POST", "/job", object{"name": "x", "argument": object{}})
 			if err != nil || r.status != 503 || r.text("error") != "store_unavailable" || r.header.Get("Retry-After") == "" {
@@ -221,7 +221,7 @@ func TestNoAckedJobIsLost(t *testing.T) {
 	})
 	t.Run("Redis stands still", func(t *testing.T) {
 		s, flags := redis(t)
-		runWithFaults(t, uniqueName(), flags, s, func(_ *load, rng *rand.Rand) {
+		runWithFaults(t, freshName(), flags, s, func(_ *load, rng *rand.Rand) {
 			s.Freeze()
 			time.Sleep(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
 			s.Thaw()
@@ -229,7 +229,7 @@ func TestNoAckedJobIsLost(t *testing.T) {
 	})
 	t.Run("both are killed", func(t *testing.T) {
 		s, flags := redis(t)
-		runWithFaults(t, uniqueName(), flags, s, func(l *load, _ *rand.Rand) {
+		runWithFaults(t, freshName(), flags, s, func(l *load, _ *rand.Rand) {
 			l.daemon().Kill()
 			s.Kill()
 			if err := s.Launch(); err != nil {

@@ -57,7 +57,7 @@ func TestConstraintsHoldJobsBack(t *testing.T) {
 			}
 		})
 		t.Run("concurrency, per user", func(t *testing.T) {
-			name, id := uniqueName(), uniqueName()
+			name, id := freshName(), freshName()
 			body := object{"match": object{"field": "/name", "op": "eq", "value": name}, "concurrency": 1, "per": "/argument/user"}
 			r := d.ask(t, "PUT", "/v1/constraints/"+id, body)
 			if r.status != 200 && r.status != 201 {
@@ -107,7 +107,7 @@ func TestConstraintsHoldJobsBack(t *testing.T) {
 			d.expectError(t, 404, "", "GET", "/v1/constraints/"+id, nil)
 		})
 		t.Run("rate", func(t *testing.T) {
-			name, id := uniqueName(), uniqueName()
+			name, id := freshName(), freshName()
 			d.ask(t, "PUT", "/v1/constraints/"+id, object{"match": object{"field": "/name", "op": "eq", "value": name}, "rate": 5, "burst": 2})
 			defer d.ask(t, "DELETE", "/v1/constraints/"+id, nil)
 			w := d.puller(t, 50, []string{name})
@@ -138,7 +138,7 @@ func contains(r reply, name string) bool {
 // of the master.
 func TestOperatorsListAndRetryJobs(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		var ids []string
 		for range 12 {
 			ids = append(ids, d.job(t, name, "max_retry", 0))
@@ -268,7 +268,7 @@ func TestOptionErrorNamesOption(t *testing.T) {
 // survive a restart of the master.
 func TestRunsHaveKeysOfBroker(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		id := d.job(t, name, "timeout", 0.3, "max_retry", 10)
 		d.puller(t, 1, []string{name}).pullOne(t) // this worker does not answer
 		w := d.puller(t, 1, []string{name})
@@ -308,7 +308,7 @@ func TestRunsHaveKeysOfBroker(t *testing.T) {
 // others, and can count the matching jobs first.
 func TestPriorityOfWaitingJobsIsChanged(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		var ids []string
 		for i := range 6 {
 			ids = append(ids, d.job(t, name, "priority", 5, "argument", object{"n": i}))
@@ -350,7 +350,7 @@ func TestPriorityOfWaitingJobsIsChanged(t *testing.T) {
 // TestLostRun: the run of a worker that stops sending heartbeats is lost.
 func TestLostRun(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		id := d.job(t, name, "max_retry", 0)
 		d.puller(t, 1, []string{name}, "heartbeat", true).pullOne(t)
 		r := d.awaitStatus(t, id, "error")

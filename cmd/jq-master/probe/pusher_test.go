@@ -25,7 +25,7 @@ func TestEnqueueValidJobs(t *testing.T) {
 			{"blanks around", "  \n" + `{"name":"NAME","argument":{}}` + "\n "},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				r := d.expect(t, 201, "POST", "/job", strings.ReplaceAll(c.body, "NAME", uniqueName()))
+				r := d.expect(t, 201, "POST", "/job", strings.ReplaceAll(c.body, "NAME", freshName()))
 				id := r.text("job_id")
 				if loc := r.header.Get("Location"); !strings.HasSuffix(loc, "/job/"+id) || len(id) != 36 {
 					t.Errorf("%s at %q", r, loc)
@@ -140,7 +140,7 @@ func TestBadJobs(t *testing.T) {
 // TestReplyHasRequestedEncoding: the reply has the requested encoding.
 func TestReplyHasRequestedEncoding(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		id := d.job(t, uniqueName(), "delay", 3600)
+		id := d.job(t, freshName(), "delay", 3600)
 		for _, c := range []struct{ accept, kind string }{
 			{"application/json", "application/json"}, {"application/msgpack", "msgpack"}, {"application/x-msgpack", "msgpack"},
 			{"application/vnd.msgpack", "msgpack"}, {"*/*", "msgpack"}, {"", "msgpack"}, {"text/html", "application/json"},
@@ -170,7 +170,7 @@ func TestReplyHasRequestedEncoding(t *testing.T) {
 			"\xc3\xa1t" + // true as a key
 			"\xa1s\xa2\xff\xfe" // a string that is not UTF-8
 		t.Run("verbatim", func(t *testing.T) {
-			name := uniqueName()
+			name := freshName()
 			r := d.expect(t, 201, "POST", "/job", []byte("\x83\xa4name"+"\xd9"+string(rune(len(name)))+name+"\xa8argument"+oddMap+"\xabkeep_result\xc3"))
 			id := r.text("job_id")
 			w := d.puller(t, 1, []string{name})
@@ -190,7 +190,7 @@ func TestReplyHasRequestedEncoding(t *testing.T) {
 			}
 		})
 		t.Run("JSON and back", func(t *testing.T) {
-			name := uniqueName()
+			name := freshName()
 			view := `{"b":{"$bin":"//4="},"e":{"$ext":[-3,"AQI="]},"f":{"$float":"-Inf"},"m":{"$map":[[1,2],["x",[]]]},"n":-9223372036854775808,"s":"ü"}`
 			d.expect(t, 201, "POST", "/job", `{"name":"`+name+`","argument":`+view+`}`)
 			w := d.puller(t, 1, []string{name})
@@ -208,7 +208,7 @@ func TestReplyHasRequestedEncoding(t *testing.T) {
 // is none.
 func TestKeptResultIsFetchedOnce(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		w := d.puller(t, 10, []string{name})
 		ended := func(t *testing.T, more ...any) string {
 			t.Helper()
@@ -268,14 +268,14 @@ func TestKeptResultIsFetchedOnce(t *testing.T) {
 			wg.Wait()
 		})
 		t.Run("408", func(t *testing.T) {
-			id := d.job(t, uniqueName())
+			id := d.job(t, freshName())
 			r := d.expect(t, 408, "GET", "/job/"+id+"/polling?timeout=0.1", nil)
 			if r.text("status") != "queued" || r.text("error") == "" || r.text("reason") == "" {
 				t.Errorf("%s", r)
 			}
 		})
 		t.Run("cancelled meanwhile", func(t *testing.T) {
-			id := d.job(t, uniqueName())
+			id := d.job(t, freshName())
 			got := make(chan reply, 1)
 			go func() {
 				r, _ := d.try("GET", "/job/"+id+"/polling?timeout=50", nil)
@@ -293,7 +293,7 @@ func TestKeptResultIsFetchedOnce(t *testing.T) {
 // TestRunningJobsAreCancelledWithForce: waiting jobs can be cancelled, and running ones with force.
 func TestRunningJobsAreCancelledWithForce(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		w := d.puller(t, 5, []string{name})
 		t.Run("running", func(t *testing.T) {
 			id := d.job(t, name)
@@ -334,8 +334,8 @@ func TestRunningJobsAreCancelledWithForce(t *testing.T) {
 // job.
 func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		body := object{"name": uniqueName(), "argument": object{"n": 1}}
-		key := "Idempotency-Key: " + uniqueName()
+		body := object{"name": freshName(), "argument": object{"n": 1}}
+		key := "Idempotency-Key: " + freshName()
 		first := d.expect(t, 201, "POST", "/job", body, key)
 		secondReply := d.expect(t, 201, "POST", "/job", body, key)
 		if first.text("job_id") != secondReply.text("job_id") || secondReply.header.Get("idempotency-replayed") != "true" || first.header.Get("idempotency-replayed") == "true" {
@@ -345,15 +345,15 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 		d.expectError(t, 422, "", "POST", "/job", body, key)
 		d.expectError(t, 400, "", "POST", "/job", body, "Idempotency-Key: "+strings.Repeat("x", 256))
 		batch := []object{body, body}
-		key = "Idempotency-Key: " + uniqueName()
+		key = "Idempotency-Key: " + freshName()
 		firstBatch := d.expect(t, 201, "POST", "/jobs", batch, key)
 		secondBatch := d.expect(t, 201, "POST", "/jobs", batch, key)
 		if !bytes.Equal(firstBatch.body, secondBatch.body) || secondBatch.header.Get("idempotency-replayed") != "true" {
 			t.Errorf("%s, then %s", firstBatch, secondBatch)
 		}
 		t.Run("many at once", func(t *testing.T) {
-			body := object{"name": uniqueName(), "argument": object{}}
-			key := "Idempotency-Key: " + uniqueName()
+			body := object{"name": freshName(), "argument": object{}}
+			key := "Idempotency-Key: " + freshName()
 			ids := make([]string, 8)
 			var wg sync.WaitGroup
 			for i := range ids {
@@ -376,7 +376,7 @@ func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 // TestBatchIsAllOrNothing: all jobs of a batch are enqueued, or none.
 func TestBatchIsAllOrNothing(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		batch := func(n int) []object {
 			jobs := make([]object, n)
 			for i := range jobs {

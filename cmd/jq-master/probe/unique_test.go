@@ -12,7 +12,7 @@ import (
 // TestModesOfUniqueKeys: each mode does what it says, and a key is released when it should be.
 func TestModesOfUniqueKeys(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		add := func(want int, result, key string, unique object, extra ...any) string {
 			t.Helper()
 			o := object{"name": name, "argument": object{}, "unique": unique}
@@ -52,7 +52,7 @@ func TestModesOfUniqueKeys(t *testing.T) {
 		if f := add(200, "extended", "keep", object{"mode": "extend", "max_ms": 300}, "delay", 3600); f != e {
 			t.Errorf("extended %s, wanted %s", f, e)
 		}
-		unusedName := uniqueName() // no other job holds the key
+		unusedName := freshName() // no other job holds the key
 		v := d.puller(t, 1, []string{unusedName})
 		id := add(201, "", "window", object{"while": "window", "for_ms": 60000}, "name", unusedName)
 		if takenID := v.pullOne(t); takenID != id {

@@ -30,7 +30,7 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) { d.expectError(t, 400, c.code, "POST", "/worker", c.body) })
 		}
 		t.Run("pull is the default", func(t *testing.T) {
-			r := d.expect(t, 201, "POST", "/worker", object{"name": "w", "max_jobs": 1, "names": []string{uniqueName()}})
+			r := d.expect(t, 201, "POST", "/worker", object{"name": "w", "max_jobs": 1, "names": []string{freshName()}})
 			if r.text("mode") != "pull" || r.json["heartbeat_interval"] != 1.0 {
 				t.Errorf("%s", r)
 			}
@@ -46,8 +46,8 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 			}
 			d.expectError(t, 400, "", "DELETE", "/worker", nil)
 		})
-		name := uniqueName()
-		w, other := d.puller(t, 2, []string{name}), d.puller(t, 1, []string{uniqueName()})
+		name := freshName()
+		w, other := d.puller(t, 2, []string{name}), d.puller(t, 1, []string{freshName()})
 		t.Run("nothing to pull", func(t *testing.T) {
 			if jobs := w.pull(t, "0.1", 1); jobs != nil {
 				t.Errorf("%v", jobs)
@@ -107,8 +107,8 @@ func TestWorkersRegisterAndReport(t *testing.T) {
 func TestGoneClientWaitsNoLonger(t *testing.T) {
 	d := start(t, quickFlags...)
 	d.waitUntilReady(t)
-	w := d.puller(t, 1, []string{uniqueName()})
-	for _, request := range []string{"POST /worker/jobs?wait=60", "GET /job/" + d.job(t, uniqueName()) + "/polling?timeout=60"} {
+	w := d.puller(t, 1, []string{freshName()})
+	for _, request := range []string{"POST /worker/jobs?wait=60", "GET /job/" + d.job(t, freshName()) + "/polling?timeout=60"} {
 		conn, err := net.Dial("tcp", d.Field("addr"))
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestGoneClientWaitsNoLonger(t *testing.T) {
 // TestLostWorker: a worker that sends no sign of life is lost, and its job runs again.
 func TestLostWorker(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		w := d.puller(t, 5, []string{name}, "heartbeat", true)
 		singleRunID, retriedID := d.job(t, name, "max_retry", 0), d.job(t, name, "max_retry", 3)
 		w.pullOne(t)
@@ -159,7 +159,7 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
 		t.Run("what comes", func(t *testing.T) {
 			t.Parallel()
-			name := uniqueName()
+			name := freshName()
 			w := d.worker(t, 3, []string{name[:6] + "*" + name[6:]}, nil, "token", "w-secret")
 			id := d.job(t, name, "timeout", 7)
 			p := w.nextPush(t)
@@ -195,7 +195,7 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				name := uniqueName()
+				name := freshName()
 				w := d.worker(t, 1, []string{name}, first(c.answer, c.header))
 				id := d.job(t, name)
 				w.nextPush(t)
@@ -217,7 +217,7 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 		}
 		t.Run("404: another worker does it", func(t *testing.T) {
 			t.Parallel()
-			name := uniqueName()
+			name := freshName()
 			refusingWorker := d.worker(t, 1, []string{name}, func(pushRequest) (int, string) { return 404, "" })
 			id := d.job(t, name)
 			refusingWorker.nextPush(t)
@@ -233,7 +233,7 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 		})
 		t.Run("cut off: taken as accepted", func(t *testing.T) {
 			t.Parallel()
-			name := uniqueName()
+			name := freshName()
 			w := d.worker(t, 1, []string{name}, first(0, ""))
 			id := d.job(t, name, "timeout", 1)
 			w.nextPush(t)
@@ -244,7 +244,7 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 		})
 		t.Run("a worker that cannot be reached", func(t *testing.T) {
 			t.Parallel()
-			name := uniqueName()
+			name := freshName()
 			deadWorker := d.puller(t, 1, []string{name}, "url", "http://127.0.0.1:1")
 			_ = deadWorker
 			id := d.job(t, name, "max_retry", 0)
@@ -255,7 +255,7 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 		})
 		t.Run("never more than max_jobs", func(t *testing.T) {
 			t.Parallel()
-			name := uniqueName()
+			name := freshName()
 			w := d.worker(t, 3, []string{name}, nil)
 			for range 30 {
 				d.job(t, name)
@@ -279,7 +279,7 @@ func TestEffectOfAnswersToPushes(t *testing.T) {
 // oldest, whatever their names.
 func TestSmallerPrioritiesRunFirst(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		a, b := uniqueName(), uniqueName()
+		a, b := freshName(), freshName()
 		var want []string
 		ids := map[int]string{}
 		for i, c := range []struct {
@@ -304,7 +304,7 @@ func TestSmallerPrioritiesRunFirst(t *testing.T) {
 // retries are used up.
 func TestRetriesAfterFailuresAndTimeouts(t *testing.T) {
 	inBothStores(t, func(t *testing.T, d *daemon) {
-		name := uniqueName()
+		name := freshName()
 		w := d.puller(t, 10, []string{name})
 		t.Run("until max_retry", func(t *testing.T) {
 			id := d.job(t, name, "max_retry", 2)

@@ -39,7 +39,7 @@ type batch struct {
 
 var (
 	errLocksLost      = errors.New("the locks were lost")
-	errLeaving        = errors.New("the daemon is stopping")
+	errStopping       = errors.New("the daemon is stopping")
 	errHandlersUnread = errors.New("the handlers have not been read yet")
 )
 

@@ -60,7 +60,7 @@ func (e *Engine) Shutdown(ctx context.Context) {
 		e.log.Warn().Stringer("drain", e.cfg.Drain).Msg("jobs are still running: they are stopped and given back")
 		e.mu.Lock()
 		for t := range e.batches {
-			t.cancel(errLeaving)
+			t.cancel(errStopping)
 		}
 		e.mu.Unlock()
 		writeCtx, cancel := context.WithTimeout(context.Background(), lastWriteTime)

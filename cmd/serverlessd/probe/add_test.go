@@ -15,7 +15,7 @@ var idPattern = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}
 // TestLinesAreAddedInAllWays: lines can be added in all documented ways, and the answers are right.
 func TestLinesAreAddedInAllWays(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	for _, c := range []struct {
 		name, path, body string
 		count            int
@@ -92,7 +92,7 @@ func TestLinesAreAddedInAllWays(t *testing.T) {
 // unchanged.
 func TestPayloadReachesHandlerUnchanged(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	d.addHandler(t, client, "raw", "sh", `cat >"$TMPDIR/in"; printf 'R: 200 '; od -An -v -tx1 "$TMPDIR/in" | tr -d ' \n'; echo`)
 	for name, payload := range map[string]string{
 		"text":          "hello world",
@@ -119,7 +119,7 @@ func TestPayloadReachesHandlerUnchanged(t *testing.T) {
 // TestBadAdds: all lines are accepted, or none.
 func TestBadAdds(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	add := "/" + client + "/job/a/add"
 	for _, c := range []struct {
 		name         string
@@ -181,7 +181,7 @@ func TestBadAdds(t *testing.T) {
 // TestDelayedJobWaits: a job waits until its time.
 func TestDelayedJobWaits(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	d.addHandler(t, client, "d", "sh", `exit 0`)
 	dueTime := time.Now().Add(time.Hour).UTC()
 	for _, c := range []struct{ name, query, state string }{

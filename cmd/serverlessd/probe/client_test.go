@@ -108,8 +108,8 @@ func (c *client) expectError(t testing.TB, status int, code, method, path, body 
 
 var number atomic.Int64
 
-// uniqueClient returns a client's name that no other test uses.
-func uniqueClient() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
+// freshClient returns a client's name that no other test uses.
+func freshClient() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
 
 // add adds lines and returns their ids.
 func (c *client) add(t testing.TB, client, typ, lines string) []string {

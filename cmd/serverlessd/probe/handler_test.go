@@ -9,7 +9,7 @@ import (
 // versions.
 func TestValidHandlersAreAccepted(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	add := "/" + client + "/handler/add/h"
 	t.Run("unknown", func(t *testing.T) {
 		d.expectError(t, 404, "unknown_handler", "GET", "/"+client+"/handler/get/h", "")

@@ -57,7 +57,7 @@ func TestHTTPHandlers(t *testing.T) {
 	})
 	run := func(t *testing.T, path, lines, state string, options ...string) (client string, ids []string) {
 		t.Helper()
-		client = uniqueClient()
+		client = freshClient()
 		ids = d.add(t, client, "h", lines)
 		d.addHandler(t, client, "h", "http", service.URL+path+"/"+client, options...)
 		for _, id := range ids {
@@ -84,7 +84,7 @@ func TestHTTPHandlers(t *testing.T) {
 		}
 	})
 	t.Run("another verb", func(t *testing.T) {
-		client := uniqueClient()
+		client := freshClient()
 		d.expect(t, 200, "POST", "/"+client+"/handler/add/h?method=PUT", fmt.Sprintf(`{"lang":"http","body":"%s/ok/%s"}`, service.URL, client), "Content-Type: application/json")
 		d.awaitEnd(t, client, d.addOne(t, client, "h", "x"), "ok")
 		mu.Lock()
@@ -110,14 +110,14 @@ func TestHTTPHandlers(t *testing.T) {
 	}
 	t.Run("nobody listens", func(t *testing.T) {
 		t.Parallel()
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "h", "http", "http://127.0.0.1:1/")
 		id := d.addOne(t, client, "h", "x")
 		d.awaitEnd(t, client, id, "abandoned")
 	})
 	t.Run("link-local is never called", func(t *testing.T) {
 		t.Parallel()
-		client := uniqueClient()
+		client := freshClient()
 		r := d.ask(t, "POST", "/"+client+"/handler/add/h", `{"lang":"http","body":"http://169.254.169.254/latest"}`, "Content-Type: application/json")
 		if r.status == 200 {
 			id := d.addOne(t, client, "h", "x")
@@ -160,7 +160,7 @@ func TestHTTPHandlers(t *testing.T) {
 // TestBadHTTP: invalid requests.
 func TestBadHTTP(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	addr := strings.TrimPrefix(d.base, "http://")
 	exchange := func(t *testing.T, request string, close bool) string {
 		t.Helper()

@@ -67,7 +67,7 @@ func crashLoop(t *testing.T, dirs []string, flags ...string) {
 	for i, dir := range dirs {
 		daemons[i] = startIn(t, dir, flags...)
 	}
-	tenant := uniqueClient()
+	tenant := freshClient()
 	ranPath := filepath.Join(t.TempDir(), "ran")
 	if err := os.Mkdir(ranPath, 0o777); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestDamagedJournalPartsAreSetAside(t *testing.T) {
 	lateMarker := filepath.Join(t.TempDir(), "late")
 	store := "--store=sqlite:" + lateMarker + "/store.db" // the store is away until this directory exists
 	d := startAway(t, dir, store)
-	client := uniqueClient()
+	client := freshClient()
 	first := d.addOne(t, client, "a", "first of all")
 	d.addOne(t, client, "a", "to be damaged")
 	last := d.addOne(t, client, "a", "last of all")
@@ -239,7 +239,7 @@ func TestStoreAway(t *testing.T) {
 	}
 	t.Cleanup(db.Close)
 	d := start(t, "--store="+mariaURL(t, db), "--lock-ttl=3s", "--retry-delay=100ms")
-	client := uniqueClient()
+	client := freshClient()
 	d.addHandler(t, client, "a", "sh", `exit 0`)
 	d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
 	db.Kill()
@@ -271,7 +271,7 @@ func TestGloomWorkers(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "workers")
 	d := start(t, "--worker-addr=unix:"+socket, "--retry-delay=100ms", "--retry-for=2s")
-	client := uniqueClient()
+	client := freshClient()
 	d.addHandler(t, client, "w", "gloom", "on other hosts")
 	text, object := d.addOne(t, client, "w", "no JSON"), d.addOne(t, client, "w", `{"n": 1}`)
 	badID := d.addOne(t, client, "w", `"bad"`)

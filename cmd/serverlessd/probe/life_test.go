@@ -10,7 +10,7 @@ import (
 // TestRecordFollowsJob: job/get and state show a job correctly from its acceptance to its end.
 func TestRecordFollowsJob(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	t.Run("unknown", func(t *testing.T) {
 		for _, path := range []string{"/job/get/", "/job/result/"} {
 			d.expectError(t, 404, "unknown_job", "GET", "/"+client+path+"1m8187qcq-6jne19-00000", "")
@@ -38,8 +38,8 @@ func TestRecordFollowsJob(t *testing.T) {
 		}
 	})
 	t.Run("of another client", func(t *testing.T) {
-		d.expectError(t, 404, "unknown_job", "GET", "/"+uniqueClient()+"/job/get/"+id, "")
-		d.expectError(t, 404, "unknown_job", "DELETE", "/"+uniqueClient()+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "GET", "/"+freshClient()+"/job/get/"+id, "")
+		d.expectError(t, 404, "unknown_job", "DELETE", "/"+freshClient()+"/job/get/"+id, "")
 	})
 	t.Run("an end may not be retried before it is one", func(t *testing.T) {
 		if r := d.ask(t, "POST", "/"+client+"/job/retry/"+id, ""); r.status != 409 {
@@ -110,7 +110,7 @@ func TestRecordFollowsJob(t *testing.T) {
 // TestBulkRunsJobsAgain: operators list jobs and run them again.
 func TestBulkRunsJobsAgain(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	d.addHandler(t, client, "f", "sh", `exit 65`)
 	d.addHandler(t, client, "g", "sh", `exit 0`)
 	ids := d.add(t, client, "f", strings.Repeat("x\n", 25))
@@ -173,7 +173,7 @@ func TestBulkRunsJobsAgain(t *testing.T) {
 func TestStartStopAndQuit(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--start=false")
-	client := uniqueClient()
+	client := freshClient()
 	d.addHandler(t, client, "a", "sh", `exit 0`)
 	id := d.addOne(t, client, "a", "x")
 	d.expect(t, 200, "POST", "/"+client+"/job/a/add?wait=store", "y\n")
@@ -221,7 +221,7 @@ func TestStartStopAndQuit(t *testing.T) {
 func TestBacklogDelaysOthersByOneBatch(t *testing.T) {
 	t.Parallel()
 	d := start(t, "--concurrency=1", "--batch=2", "--start=false")
-	a, b := uniqueClient(), uniqueClient()
+	a, b := freshClient(), freshClient()
 	for _, client := range []string{a, b} {
 		d.addHandler(t, client, "s", "sh", `sleep 0.02`)
 	}
@@ -294,7 +294,7 @@ func TestReadyKnowsHandlers(t *testing.T) {
 
 // TestRunsHaveKeysOfBroker: each run of a job is shown with the same keys as the broker's runs.
 func TestRunsHaveKeysOfBroker(t *testing.T) {
-	d, client := sharedDaemon(t), uniqueClient()
+	d, client := sharedDaemon(t), freshClient()
 	d.addHandler(t, client, "r", "sh", `exit 0`)
 	d.addHandler(t, client, "s", "sh", `mark=`+t.TempDir()+`/mark; if [ -e $mark ]; then exit 0; fi; touch $mark; echo "no luck" >&2; exit 1`)
 	at := func(id string) string {

@@ -10,7 +10,7 @@ import (
 // TestOperatorsSeeAllClients: operators can make requests about all clients, and read a job's
 // payload and a handler's versions.
 func TestOperatorsSeeAllClients(t *testing.T) {
-	d, client, other := sharedDaemon(t), uniqueClient(), uniqueClient()
+	d, client, other := sharedDaemon(t), freshClient(), freshClient()
 	for range 12 {
 		d.addHandler(t, client, "op", "sh", `echo "R: 200 old"`)
 	}

@@ -57,7 +57,7 @@ func TestStatusDecidesWhatHappens(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			client := uniqueClient()
+			client := freshClient()
 			d.addHandler(t, client, "t", c.lang, c.body)
 			id := d.addOne(t, client, "t", c.payload)
 			if c.code != "" {
@@ -95,7 +95,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 	} {
 		t.Run(c.lang+": before, beforeEach, afterEach", func(t *testing.T) {
 			t.Parallel()
-			client := uniqueClient()
+			client := freshClient()
 			d.addHandler(t, client, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.beforeEach, "afterEach="+c.after, `options={"concurrency":1}`)
 			if got := d.awaitEnd(t, client, d.addOne(t, client, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("first %q, want b11", got)
@@ -103,7 +103,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 			if got := d.awaitEnd(t, client, d.addOne(t, client, "g", "x"), "ok"); got != "b122" {
 				t.Errorf("second %q, want b122", got)
 			}
-			other := uniqueClient()
+			other := freshClient()
 			d.addHandler(t, other, "g", c.lang, c.body, "before="+c.before, "beforeEach="+c.beforeEach)
 			if got := d.awaitEnd(t, other, d.addOne(t, other, "g", "x"), "ok"); got != "b11" {
 				t.Errorf("another client got %q, want b11", got)
@@ -111,7 +111,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 		})
 		t.Run(c.lang+": before fails", func(t *testing.T) {
 			t.Parallel()
-			client := uniqueClient()
+			client := freshClient()
 			throw := map[string]string{"node": "throw new Error('no')", "python": "raise ValueError('no')", "php": "throw new Exception('no');"}[c.lang]
 			d.addHandler(t, client, "g", c.lang, c.body, "before="+throw)
 			id := d.addOne(t, client, "g", "x")
@@ -129,7 +129,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 	} {
 		t.Run(lang+": environment", func(t *testing.T) {
 			t.Parallel()
-			client := uniqueClient()
+			client := freshClient()
 			d.addHandler(t, client, "env", lang, body)
 			if got := d.awaitEnd(t, client, d.addOne(t, client, "env", "x"), "ok"); got != "clean" {
 				t.Errorf("%s", got)
@@ -138,7 +138,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 	}
 	t.Run("temporary files of another client", func(t *testing.T) {
 		t.Parallel()
-		a, b := uniqueClient(), uniqueClient()
+		a, b := freshClient(), freshClient()
 		d.addHandler(t, a, "w", "sh", `touch "$TMPDIR/mine"; echo "R: 200 $TMPDIR"`)
 		d.addHandler(t, b, "w", "sh", `echo "R: 200 $TMPDIR"`)
 		at, bt := d.awaitEnd(t, a, d.addOne(t, a, "w", "x"), "ok"), d.awaitEnd(t, b, d.addOne(t, b, "w", "x"), "ok")
@@ -148,7 +148,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 	})
 	t.Run("killed with all it started", func(t *testing.T) {
 		t.Parallel()
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "slow", "sh", `(setsid sleep 1000 & echo $! >"$1.a"; wait) & sleep 1000 & echo $! >"$1.b"; wait`, `options={"timeout":"300ms"}`)
 		mark := t.TempDir() + "/pid"
 		if err := os.Chmod(strings.TrimSuffix(mark, "/pid"), 0o777); err != nil {
@@ -175,7 +175,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 	})
 	t.Run("processor time", func(t *testing.T) {
 		t.Parallel()
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "busy", "node", `for (;;);`, `options={"cpu":"300ms","timeout":"50s"}`)
 		d.awaitEnd(t, client, d.addOne(t, client, "busy", "x"), "abandoned")
 	})
@@ -185,7 +185,7 @@ func TestContextsKeepStateApart(t *testing.T) {
 func TestFollowingJobsRun(t *testing.T) {
 	d := sharedDaemon(t)
 	t.Run("J: lines", func(t *testing.T) {
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "a", "sh", `echo "J: b|one|two"; echo "#J: b|three"; echo "J: other-c|x"; echo "J: bad,type|x"; echo done`)
 		id := d.addOne(t, client, "a", "x")
 		d.awaitEnd(t, client, id, "ok")
@@ -207,7 +207,7 @@ func TestFollowingJobsRun(t *testing.T) {
 		}
 	})
 	t.Run("dropped on an error", func(t *testing.T) {
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "a", "sh", `echo "J: b|x"; exit 1`)
 		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "abandoned")
 		if k := d.counts(t, client, "b"); k != nil {
@@ -215,7 +215,7 @@ func TestFollowingJobsRun(t *testing.T) {
 		}
 	})
 	t.Run("next", func(t *testing.T) {
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "a", "sh", `echo "R: 200 result"`, `options={"next":"b","nextFailed":"c"}`)
 		d.addHandler(t, client, "b", "sh", `echo "R: 404 [$1]"`, `options={"next":"a","nextFailed":"c"}`)
 		d.addHandler(t, client, "c", "sh", `echo "R: 200 <$1>"`)
@@ -235,7 +235,7 @@ func TestFollowingJobsRun(t *testing.T) {
 		}
 	})
 	t.Run("newlines in data are a JSON string", func(t *testing.T) {
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "a", "node", `return "x\ny"`, `options={"next":"b"}`)
 		d.addHandler(t, client, "b", "sh", `printf 'R: 200 %s\n' "$1"`)
 		d.awaitEnd(t, client, d.addOne(t, client, "a", "x"), "ok")
@@ -252,7 +252,7 @@ func TestFollowingJobsRun(t *testing.T) {
 		}
 	})
 	t.Run("long data is cut", func(t *testing.T) {
-		client := uniqueClient()
+		client := freshClient()
 		d.addHandler(t, client, "a", "node", `return "x".repeat(5000)`)
 		id := d.addOne(t, client, "a", "x")
 		if got := d.awaitEnd(t, client, id, "ok"); len(got) != 1024 {

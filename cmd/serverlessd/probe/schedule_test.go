@@ -13,7 +13,7 @@ import (
 // TestInvalidSchedulesAreRefused: valid schedules are accepted, invalid ones are refused, and the
 // answers are right.
 func TestInvalidSchedulesAreRefused(t *testing.T) {
-	d, client := sharedDaemon(t), uniqueClient()
+	d, client := sharedDaemon(t), freshClient()
 	at := "/" + client + "/schedule/every%20night"
 	r := d.expect(t, 200, "PUT", at, `{"cron":"0 3 * * 7","zone":"Europe/Berlin","job":{"type":"report","payload":"a|b"},"note":"<b>"}`)
 	next, _ := r.json["next"].([]any)

@@ -54,7 +54,7 @@ func TestScopesAllowTheirRequests(t *testing.T) {
 // TestForeignPageChangesNothing: no web page of another site can change anything.
 func TestForeignPageChangesNothing(t *testing.T) {
 	d := sharedDaemon(t)
-	client := uniqueClient()
+	client := freshClient()
 	handler := `{"lang":"sh","body":"exit 0"}`
 	for _, c := range []struct{ name, header string }{
 		{"another origin", "Origin: https://evil.example"},
@@ -89,7 +89,7 @@ func TestOnlyAllowedLanguagesRun(t *testing.T) {
 // TestFilesArePrivate: no other user of the host can read the daemon's files.
 func TestFilesArePrivate(t *testing.T) {
 	d := sharedDaemon(t)
-	d.expect(t, 200, "POST", "/"+uniqueClient()+"/job/a/add?wait=store", "x")
+	d.expect(t, 200, "POST", "/"+freshClient()+"/job/a/add?wait=store", "x")
 	err := filepath.WalkDir(d.dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return nil

@@ -13,7 +13,7 @@ import (
 
 // TestModesOfUniqueKeys: each mode does what it says, and a key is freed when it should be.
 func TestModesOfUniqueKeys(t *testing.T) {
-	d, client := sharedDaemon(t), uniqueClient()
+	d, client := sharedDaemon(t), freshClient()
 	add := func(status int, result, query, line string) string {
 		t.Helper()
 		r := d.expect(t, status, "POST", "/"+client+"/job/x/add?"+query, line)
@@ -73,7 +73,7 @@ func TestModesOfUniqueKeys(t *testing.T) {
 }
 
 func TestBadUnique(t *testing.T) {
-	d, client := sharedDaemon(t), uniqueClient()
+	d, client := sharedDaemon(t), freshClient()
 	at := "/" + client + "/job/x/add?"
 	for query, words := range map[string]string{
 		"key=":                                   "invalid_value 256 0",
@@ -111,7 +111,7 @@ func TestUniqueKilled(t *testing.T) {
 			flags := []string{"--store=" + store(t)}
 			dir := t.TempDir()
 			first, second := startIn(t, dir, flags...), start(t, flags...)
-			client := uniqueClient()
+			client := freshClient()
 			var mu sync.Mutex
 			madeCounts, answers, ids := map[string]int{}, 0, map[string]string{}
 			stop := make(chan struct{})
