@@ -65,7 +65,8 @@ type Effect struct {
 	Outcome uint64
 	// Headers are the headers of a job, for workers that ask for headers; nil if the job has none.
 	Headers []byte
-	// Delay, in nanoseconds, is set if the code is JobRetryLater or the op is OpReturn.
+	// Delay, in nanoseconds, is set if the code is JobRetryLater or JobLost (a negative value is no
+	// delay), or if the op is OpReturn.
 	Delay int64
 }
 

@@ -382,7 +382,7 @@ func (m *Machine) receiveReport(p *peer, kind uint64, r *reader) {
 	case itemFail:
 		failure, delay, reason := r.readUint(), r.readInt(), r.readString()
 		f := &broker.Failure{ID: id, Reason: reason, NoRetry: failure == failFinal || failure == failExpelled, WorkerLost: failure == failLost, WorkerExpelled: failure == failExpelled, Delay: -1}
-		if failure == failLater {
+		if failure == failLater || failure == failLost {
 			f.Delay = delay
 		}
 		handle = func(w broker.Peer) []broker.Effect { return m.core.Fail(m.now, w, f) }

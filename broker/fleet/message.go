@@ -45,7 +45,7 @@ const (
 	failPlain    = iota
 	failLater    // the worker wants a retry after a delay
 	failFinal    // the worker wants no retry
-	failLost     // the worker of the run was lost
+	failLost     // the worker of the run was lost; the retry may have to wait, as at the borrower
 	failExpelled // the worker of the run was expelled
 )
 

@@ -158,3 +158,21 @@ func BenchmarkManyWaitingTypes(b *testing.B) {
 		})
 	}
 }
+
+// TestDyingProcessAtBorrowerUsesOneRun: a process whose connections close one after the other costs
+// a lent job one run, as it costs a job of the broker itself.
+func TestDyingProcessAtBorrowerUsesOneRun(t *testing.T) {
+	w := newTwins(time.Millisecond)
+	var connections []broker.Peer
+	for range 5 {
+		connections = append(connections, w.join(&broker.JoinRequest{Type: []byte(`"t"`)}))
+	}
+	w.submitLent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Retries: 3})
+	w.assignments = nil
+	for _, p := range connections {
+		w.applyEffects(1, w.cores[1].RemovePeer(w.now, p))
+		w.letPass(10 * time.Millisecond)
+	}
+	w.join(&broker.JoinRequest{Type: []byte(`"t"`)})
+	w.answerJobs(t, 1)
+}
