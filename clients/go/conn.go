@@ -23,6 +23,8 @@ const (
 	// readAfterFailedWrite is how long a connection is still read after a write has failed: the broker
 	// may have sent the reason.
 	readAfterFailedWrite = 250 * time.Millisecond
+	// maxAnyFrame is the largest limit that a broker has, in bytes; without a hello its own limit is unknown.
+	maxAnyFrame = 1 << 30
 	// maxSilentBeats is how many beats may pass without a byte from the broker.
 	maxSilentBeats = 3
 )
@@ -97,7 +99,7 @@ func (c *conn) dial(ctx, parent context.Context, broker string, sendGreeting fun
 	if c.nc, c.addr, err = c.conf.connect(dialCtx, broker); err != nil {
 		return fmt.Errorf("gloom: connect to %s: %w", broker, err)
 	}
-	c.maxIn, c.maxOut = wire.MaxPayloadOut(c.conf.maxFrame), c.conf.maxFrame
+	c.maxIn, c.maxOut = wire.MaxPayloadOut(max(maxAnyFrame, c.conf.maxFrame)), c.conf.maxFrame
 	c.wake.L, c.ended = c.mu, make(chan struct{})
 	c.ctx, c.cancelCtx = context.WithCancelCause(parent)
 	c.drainedCtx, c.cancelDrained = context.WithCancel(context.Background())

@@ -79,10 +79,8 @@ func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 func DialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }
 
 // MaxFrame sets the largest frame, in bytes, that the broker accepts (its --max-frame). It applies
-// to connections without a hello; the reply to a hello gives the broker's limit. It is at least
-// 1024, and DefaultMaxFrame by default. Larger jobs and answers are refused with ErrSizeError
-// before they are sent. A frame from the broker may be larger by the length of its envelope; an
-// even larger one ends the connection.
+// to connections without a hello; the reply to a hello gives the broker's limit. It is at least 1024,
+// and DefaultMaxFrame by default. Larger jobs and answers are refused with ErrSizeError, and not sent.
 func MaxFrame(bytes int) Option { return func(c *config) { c.maxFrame = bytes } }
 
 // Window sets how many jobs of a submitter may be outstanding: submitted and not ended. It is at

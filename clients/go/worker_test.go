@@ -89,6 +89,17 @@ func TestWorkerAnswers(t *testing.T) {
 	}
 }
 
+// TestLongJobWithoutHello: without a hello the client does not know the broker's limit, which may be
+// larger than its own default.
+func TestLongJobWithoutHello(t *testing.T) {
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		return len(job.Body), nil
+	}})
+	broker.send(jobFrame("a", `"`+strings.Repeat("x", 17<<20)+`"`))
+	broker.expect(fmt.Sprintf(`{"action":"respond","body":%d}`, 17<<20+2))
+	broker.send(`{"ok":true}`)
+}
+
 func TestHandlerErrorsAreSent(t *testing.T) {
 	errs := map[string]error{
 		"plain":   errors.New("disk full"),

@@ -107,6 +107,11 @@ class Answers(WorkerCase):
         want = b'{"action":"respond","body":%s}' % body
         self.assertEqual(peer._exactly(4 + len(want))[4:], want)
 
+    def test_long_job_without_hello(self):
+        """The worker does not know the broker's limit, which may be above its default."""
+        answer = self.run_one(lambda job: len(job.body), body="x" * 17 * 2**20)
+        self.assertEqual(answer["body"], 17 * 2**20)
+
     def test_errors(self):
         def fail(error):
             def handler(job):

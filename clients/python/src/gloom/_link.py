@@ -61,7 +61,7 @@ class Link(asyncio.Protocol):
         self.cause: Exception | None = None  # why it ended
         self.writable = True  # whether more bytes may be written now
         self._mute = False  # whether the broker was told that nothing follows
-        self._reader = FrameReader(options.max_frame + FRAME_SLACK)
+        self._reader = FrameReader(2**30 + FRAME_SLACK)  # no broker has a larger limit
         self._transport: asyncio.Transport | None = None
         self._out_size = 0
         self.made = 0.0  # when it was connected, by the loop's clock
@@ -275,8 +275,8 @@ class Link(asyncio.Protocol):
             raise error
         assert self.reply is not None
         self.max_frame = wire.limit(self.reply, "max_frame") or self.max_frame
-        told = wire.limit(self.reply, "max_frame_out") or self.max_frame + FRAME_SLACK
-        self._reader.max_frame = max(self._reader.max_frame, told)
+        told = wire.limit(self.reply, "max_frame_out")
+        self._reader.max_frame = told or self.max_frame + FRAME_SLACK
         if options.heartbeat:
             self._watch_silence()
 
