@@ -100,6 +100,8 @@ func TestErrorAttribution(t *testing.T) {
 		{"a cancel forbidden", "a -a b",
 			[]string{okReply("a"), errorFrame("forbidden", "a"), okReply("b"), resultFrame("a", "1"), resultFrame("b", "1")},
 			"a ok; -a refused forbidden; b ok"},
+		{"ended with a code that is not known", "a b", []string{okReply("a"), okReply("b"), errorFrame("retired", "a"), resultFrame("b", "1")},
+			"a ended retired; b ok"},
 		{"taken over", "a b", []string{okReply("a"), okReply("b"), errorFrame("taken_over", "a"), resultFrame("b", "1")},
 			"a ended taken_over; b ok"},
 		{"taken over while we cancel", "a -a", []string{okReply("a"), errorFrame("taken_over", "a"), errorFrame("unknown_id", "a")},

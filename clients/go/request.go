@@ -101,7 +101,7 @@ func (c *conn) onOK(ev *wire.Event) error {
 	}
 	if r.verb == wire.Hello && ev.MaxFrame > 0 {
 		c.maxOut = ev.MaxFrame
-		c.maxIn = max(c.maxIn, ev.MaxFrameOut, wire.MaxPayloadOut(ev.MaxFrame))
+		c.maxIn = max(ev.MaxFrameOut, wire.MaxPayloadOut(ev.MaxFrame))
 	}
 	return c.finishReply(replyNumber, nil)
 }

@@ -156,11 +156,12 @@ export class Session extends Connection {
   onError(frame) {
     if (frame.error === "draining") this.draining();
     const job = this.jobs.get(frame.id);
-    if (job?.acked && (ENDS.has(frame.error) || frame.error === "taken_over")) {
+    const mayReply = this.requests[0]?.id === frame.id;
+    if (job?.acked && (!mayReply || ENDS.has(frame.error) || frame.error === "taken_over")) {
       this.#fail(job, new JobError(frame));
     } else if (typeof frame.id !== "string" && ["overloaded", "unauthorized"].includes(frame.error)) {
       this.close(new RefusedError(frame)); // about the connection
-    } else if (typeof frame.id !== "string" || this.requests[0]?.id === frame.id) {
+    } else if (typeof frame.id !== "string" || mayReply) {
       super.onError(frame);
     } else if (job) {
       throw new ProtocolError(`an error about job ${JSON.stringify(job.id)} out of order`);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { test } from "node:test";
-import { LostError, Submitter } from "../src/index.js";
+import { JobError, LostError, Submitter } from "../src/index.js";
 
 const frame = (/** @type {object} */ message) => {
   const payload = Buffer.from(JSON.stringify(message));
@@ -84,6 +84,13 @@ test("frames of unknown kinds are ignored", async (t) => {
     write(unknown, frame({ ok: true, id }), unknown, frame({ id, body }));
   });
   assert.equal(await jobs.do("t", 5), 5);
+});
+
+test("an error after the ack ends the job, whatever its code", async (t) => {
+  const jobs = await begin(t, ({ id }, write) => {
+    write(frame({ ok: true, id }), frame({ error: "retired", reason: "r", id }));
+  });
+  await assert.rejects(jobs.do("t", 1), (/** @type {any} */ e) => e instanceof JobError && e.code === "retired");
 });
 
 test("an ok or error of the wrong kind ends the connection", async (t) => {

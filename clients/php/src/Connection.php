@@ -46,7 +46,7 @@ final class Connection
     private \SplQueue $requests;
     /** @var \Closure(array<string, mixed>): void gets each message other than ok and error */
     public \Closure $onMessage;
-    /** @var \Closure(array<string, mixed>): bool gets each error first, and returns whether it ended a job */
+    /** @var \Closure(array<string, mixed>, bool): bool gets each error first, and whether it may be a reply; returns whether it ended a job */
     public \Closure $onError;
 
     /** Connects, and sends hello if it is needed. */
@@ -56,7 +56,7 @@ final class Connection
         $this->frames = new \SplQueue();
         $this->onMessage = static function (array $message): void {
         };
-        $this->onError = static fn (array $frame): bool => false;
+        $this->onError = static fn (array $frame, bool $mayReply): bool => false;
         $this->maxFrame = $settings->maxFrame;
         $this->maxFrameIn = $settings->maxFrame + self::ENVELOPE;
         $this->openedAt = $this->heardAt = self::now();
@@ -360,15 +360,16 @@ final class Connection
     private function refuse(array $frame): void
     {
         $this->draining = $this->draining || $frame['error'] === 'draining';
-        if (($this->onError)($frame)) {
+        $id = $frame['id'] ?? null;
+        $mayReply = !$this->requests->isEmpty() && ($id === null || $this->requests->bottom()[0] === $id);
+        if (($this->onError)($frame, $mayReply)) {
             return;
         }
-        $id = $frame['id'] ?? null;
         $whole = in_array($frame['error'], ['overloaded', 'unauthorized'], true) || $this->requests->isEmpty();
         if ($id === null && $whole) {
             throw new RefusedException($frame); // about the connection
         }
-        if (!$this->requests->isEmpty() && ($id === null || $this->requests->bottom()[0] === $id)) {
+        if ($mayReply) {
             [, $done] = $this->requests->dequeue();
             $done(new RefusedException($frame), []);
         }

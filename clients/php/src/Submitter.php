@@ -21,7 +21,7 @@ use Gloom\Exception\RefusedException;
  */
 final class Submitter
 {
-    /** Codes that end a job that the broker had accepted, or move it to another connection. */
+    /** Codes that end an accepted job, or move it to another connection, even while a reply about it is due. */
     private const ENDS = ['job_failed', 'expired', 'cancelled', 'draining', 'taken_over'];
 
     private readonly Settings $settings;
@@ -461,10 +461,13 @@ final class Submitter
     }
 
     /** @param array<string, mixed> $frame */
-    private function onError(Connection $at, array $frame): bool
+    private function onError(Connection $at, array $frame, bool $mayReply): bool
     {
         $job = is_string($frame['id'] ?? null) ? $this->jobs[spl_object_id($at)][$frame['id']] ?? null : null;
-        if ($job === null || !$job->acked || !in_array($frame['error'], self::ENDS, true)) {
+        if ($job !== null && !$job->acked && !$mayReply) {
+            throw new ProtocolException("an error about job \"$job->id\" out of order");
+        }
+        if ($job === null || !$job->acked || $mayReply && !in_array($frame['error'], self::ENDS, true)) {
             return false;
         }
         $this->end($at, $job, null, new JobException($frame));
@@ -572,7 +575,7 @@ final class Submitter
         $new->onMessage = function (array $message) use ($new): void {
             $this->onMessage($new, $message);
         };
-        $new->onError = fn (array $frame): bool => $this->onError($new, $frame);
+        $new->onError = fn (array $frame, bool $mayReply): bool => $this->onError($new, $frame, $mayReply);
         $kept = $this->kept;
         $this->kept = [];
         foreach ($kept as $job) {

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Gloom\Tests;
 
-use Gloom\Exception\{ClosedException, LostException};
+use Gloom\Exception\{BrokerException, ClosedException, JobException, LostException, RefusedException};
 use Gloom\Settings;
 use Gloom\Submitter;
 use Gloom\Wire;
@@ -150,6 +150,52 @@ final class SubmitterTest extends TestCase
             sleep(10);
         });
         self::assertSame(5, (new Submitter($this->addr))->submit('echo')->result(10.0));
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
+    public function testAnErrorAfterTheAckEndsTheJobWhateverItsCode(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            [$a, $b] = [self::take($stream)['id'], self::take($stream)['id']];
+            foreach ([['ok' => true, 'id' => $a], ['error' => 'retired', 'reason' => 'r', 'id' => $a], ['error' => 'full', 'reason' => 'r', 'id' => $b]] as $frame) {
+                fwrite($stream, Wire::encode($frame));
+            }
+            sleep(10);
+        });
+        $jobs = new Submitter($this->addr);
+        $one = $jobs->submit('echo');
+        $two = $jobs->submit('echo');
+        foreach ([[$one, JobException::class, 'retired'], [$two, RefusedException::class, 'full']] as [$job, $class, $code]) {
+            try {
+                $job->result(10.0);
+                self::fail('an answer');
+            } catch (BrokerException $e) {
+                self::assertInstanceOf($class, $e);
+                self::assertSame($code, $e->error);
+            }
+        }
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
+    public function testAnErrorOutOfOrderEndsTheConnection(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            self::take($stream);
+            fwrite($stream, Wire::encode(['error' => 'overloaded', 'reason' => 'r', 'id' => self::take($stream)['id']]));
+            sleep(10);
+        });
+        $jobs = new Submitter($this->addr);
+        $jobs->submit('echo');
+        try {
+            $jobs->submit('echo')->result(10.0);
+            self::fail('an answer');
+        } catch (LostException $e) {
+            self::assertStringContainsString('out of order', $e->getMessage());
+        }
         posix_kill($broker, SIGKILL);
         pcntl_waitpid($broker, $status);
     }

@@ -119,6 +119,14 @@ class Acked(RepliesCase):
         self.assertIsInstance(b.error, errors.JobFailed)
         self.check_over(2)
 
+    def test_ended_with_an_unknown_code(self):
+        a = self.submit("a")
+        self.get(ok=True, id="a")
+        self.refuse("retired", "a")
+        self.assertIs(type(a.error), errors.JobError)
+        self.assertEqual(a.error.code, "retired")
+        self.check_over(1)
+
     def test_refused(self):
         for code in ("id_exists", "overloaded", "forbidden", "invalid_value"):
             job = self.submit("a")

@@ -140,17 +140,16 @@ class Session(Link):
                 raise error  # about the connection
             super().on_error(error)
             return
-        end = error
-        if (code, True) in errors.KINDS:
-            end = errors.from_code(code, error.reason, id, ended=True, lost=error.lost)
-        job = self.jobs.get(id)
-        if job is not None and job.acked and end is not error:
-            self._fail(job, end)
-            return
+        end = errors.from_code(code, error.reason, id, ended=True, lost=error.lost)
+        job, ends = self.jobs.get(id), (code, True) in errors.KINDS
         # unknown_id only answers a cancel; any other error may end a silent submit.
         request = self._next_request(None if code == errors.UnknownID.code else id)
-        if request is not None and request.id == id:
-            self._complete(request, end if request.silent else error)
+        if request is not None and request.id != id:
+            request = None
+        if job is not None and job.acked and (ends or request is None):
+            self._fail(job, end)
+        elif request is not None:
+            self._complete(request, end if ends and request.silent else error)
         elif job is not None:
             raise ProtocolError(f"an error about job {id!r} out of order")
 
