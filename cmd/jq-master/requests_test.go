@@ -511,6 +511,26 @@ func TestBulkActionFindsOldJobs(t *testing.T) {
 	c.do("GET", "/job/"+old, "").wantStatus(200).has(`{"status":"queued"}`)
 }
 
+// TestBulkActionIsCut: a bulk action that cannot change all jobs says how many it has changed, and where
+// the next request must continue.
+func TestBulkActionIsCut(t *testing.T) {
+	t.Parallel()
+	c := start(t, "--max-jobs=5").client(t, jsonType)
+	batch := func(n int) string {
+		return "[" + strings.Repeat(`{"name":"n","argument":{}},`, n-1) + `{"name":"n","argument":{}}]`
+	}
+	c.do("POST", "/jobs", batch(5)).wantStatus(201)
+	c.do("POST", "/v1/jobs/cancel", `{"all":true}`).wantStatus(200).has(`{"affected":5,"more":false,"cursor":null}`)
+	c.do("POST", "/jobs", batch(3)).wantStatus(201)
+	var cut struct{ Cursor string }
+	if r := c.do("POST", "/v1/jobs/retry", `{"all":true}`).wantStatus(200).has(`{"affected":2,"more":true}`); json.Unmarshal([]byte(r.text), &cut) != nil || cut.Cursor == "" {
+		t.Fatalf("there is no cursor: %s", r.text)
+	}
+	c.do("POST", "/v1/jobs/retry", `{"all":true,"cursor":"`+cut.Cursor+`"}`).wantRefusal(503, "overloaded", "")
+	c.do("POST", "/v1/jobs/cancel", `{"all":true}`).wantStatus(200).has(`{"affected":5}`)
+	c.do("POST", "/v1/jobs/retry", `{"all":true,"limit":3,"cursor":"`+cut.Cursor+`"}`).wantStatus(200).has(`{"affected":3,"more":false}`)
+}
+
 // TestConstraintsAreChangedInKnownVersion: constraints are set, enforced, changed only in the
 // version that the client knows, and dropped.
 func TestConstraintsAreChangedInKnownVersion(t *testing.T) {

@@ -5,6 +5,7 @@ package doors
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -166,6 +167,22 @@ func (d *Door) request(r *http.Request, method, path string, in, out any) error 
 		return cli.Failf(cli.ExitFailed, "cannot decode the answer of %s: %w: %.60q", d.Name, err, body)
 	}
 	return nil
+}
+
+// withCount adds to an error how many jobs a bulk action had changed before the error.
+func withCount(err error, done int) error {
+	if err == nil || done == 0 {
+		return err
+	}
+	text := "changed before that: " + cli.Plural(done, "job")
+	var refused *refusal
+	var e api.Error
+	if errors.As(err, &refused) && json.Unmarshal(refused.body, &e) == nil && e.Code != "" {
+		e.Reason = cmp.Or(e.Reason, e.Code) + "; " + text
+		body, _ := json.Marshal(e)
+		return &refusal{refused.status, body}
+	}
+	return fmt.Errorf("%w; %s", err, text)
 }
 
 // notFound returns the refusal for an unknown job or type.

@@ -345,6 +345,6 @@ func (q *jq) bulk(verb string) answerFunc {
 		} else if out.Done, err = sum(false); err == nil {
 			out.After, err = sum(true)
 		}
-		return &out, err
+		return &out, withCount(err, out.Done)
 	}
 }

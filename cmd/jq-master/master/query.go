@@ -236,7 +236,8 @@ type BulkResult struct {
 }
 
 // Bulk applies an action to at most limit of the jobs that a filter selects, newest first,
-// beginning below a cursor (0 for the newest). If count is set, it only counts them.
+// beginning below a cursor (0 for the newest). If count is set, it only counts them. If an error ends
+// the call after jobs were changed, the result says how many, and the next call meets the error.
 func (m *Master) Bulk(ctx context.Context, action Action, f *Filter, limit int, cursor uint64, count bool) (BulkResult, error) {
 	t := BulkResult{Start: cursor}
 	if cursor == 0 {
@@ -245,25 +246,33 @@ func (m *Master) Bulk(ctx context.Context, action Action, f *Filter, limit int, 
 			return t, err
 		}
 	}
-	var ids []job.ID
+	type target struct {
+		id  job.ID
+		seq uint64
+	}
+	var targets []target
 	next, err := m.walk(f, t.Start, math.MaxInt, func(r *record) bool {
 		if action.appliesTo(r.State) {
-			ids = append(ids, r.ID)
+			targets = append(targets, target{r.ID, r.Seq})
 		}
-		return len(ids) < limit
+		return len(targets) < limit
 	})
 	if err != nil {
 		return t, err
 	}
 	if t.Next = next; count {
-		t.Affected = len(ids)
+		t.Affected = len(targets)
 		return t, nil
 	}
-	for _, id := range ids {
-		if err = m.Act(ctx, action, id); err == nil {
+	for i := range targets {
+		if err = m.Act(ctx, action, targets[i].id); err == nil {
 			t.Affected++
 		} else if f, ok := err.(*job.Fault); !ok || f.Code != job.WrongState && f.Code != job.UnknownJob {
-			return t, err
+			if t.Affected == 0 {
+				return t, err
+			}
+			t.Next = targets[i-1].seq
+			break
 		}
 	}
 	return t, nil
