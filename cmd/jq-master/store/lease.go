@@ -149,6 +149,10 @@ func (r *Redis) current() *term {
 // holdLease renews the lease and sets its fencing number. The lease then lasts for length; a length
 // of 0 gives the lease back.
 func (r *Redis) holdLease(ctx context.Context, t *term, fence uint64, length time.Duration) error {
+	return againIfReset(func() error { return r.holdOnce(ctx, t, fence, length) })
+}
+
+func (r *Redis) holdOnce(ctx context.Context, t *term, fence uint64, length time.Duration) error {
 	requestTime := boot.Since()
 	now := r.clock.at(requestTime)
 	answer, err := holdScript.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems, r.keys.standbys, r.keys.clock},

@@ -137,11 +137,8 @@ func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 	shortCtx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := r.renew(shortCtx, t)
-	if isReset(err) { // the pool may have given the connection that Redis has just closed
-		err = r.renew(shortCtx, t)
-	}
 	if err == nil {
-		err = r.load(context.Background())
+		err = againIfReset(func() error { return r.load(context.Background()) })
 	}
 	if err != nil {
 		return round, err
@@ -152,6 +149,16 @@ func (r *Redis) recover(t *term, round []*op) ([]*op, error) {
 		}
 	}
 	return r.send(t, r.refuseTooLong(shortCtx, round))
+}
+
+// againIfReset calls f, and once more if its connection was closed. Redis or a proxy may have closed
+// it while it was idle in the pool, which cannot see this with TLS. Pipelines have a pool of their own.
+func againIfReset(f func() error) error {
+	err := f()
+	if isReset(err) {
+		err = f()
+	}
+	return err
 }
 
 // refuseTooLong ends the transitions that have a value longer than Redis's proto-max-bulk-len, and
