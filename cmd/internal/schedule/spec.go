@@ -161,7 +161,10 @@ func (s *Spec) check() error {
 	if len(s.Note) > maxNote {
 		return invalidField("note", "must have at most %d bytes, but has %d", maxNote, len(s.Note))
 	}
-	s.Until = s.Until.UTC().Truncate(time.Millisecond)
+	// JSON has no other years.
+	if s.Until = s.Until.UTC().Truncate(time.Millisecond); s.Until.Year() < 1 || s.Until.Year() > 9999 {
+		return invalidField("until", "must be from the year 1 to the year 9999 in UTC, not in the year %d", s.Until.Year())
+	}
 	return nil
 }
 
