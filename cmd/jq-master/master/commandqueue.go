@@ -1,6 +1,10 @@
 package master
 
-import "sync"
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+)
 
 // commandQueue is a queue of commands. One goroutine at a time runs the commands and their side
 // effects, so that goroutines do not compete for the lock.
@@ -37,6 +41,7 @@ const maxRounds = 4
 // run runs commands until there are none. After the given number of rounds it continues in another
 // goroutine.
 func (m *Master) run(rounds int) {
+	defer endProcessOnPanic()
 	var todo []func()
 	for ; ; rounds-- {
 		if rounds == 0 { // the caller has other work
@@ -78,6 +83,16 @@ func (m *Master) run(rounds int) {
 			todo = nil
 		}
 		m.commands.giveBack(queue)
+	}
+}
+
+// endProcessOnPanic ends the process if a command panics: the machine has changed in part, and its
+// lock is held. The HTTP server would catch the panic, and the daemon would hang.
+func endProcessOnPanic() {
+	if fault := recover(); fault != nil {
+		text := fmt.Sprintf("%v\n%s", fault, debug.Stack())
+		go panic(text)
+		select {}
 	}
 }
 

@@ -1,6 +1,9 @@
 package master
 
 import (
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,5 +60,23 @@ func TestCommandQueue(t *testing.T) {
 	<-workersDone
 	if m.runNow(mc, func() { t.Error("a machine that has ended was held") }) {
 		t.Error("it is reported to exist")
+	}
+}
+
+// TestPanicOfCommandEndsProcess: a panic of a command ends the process, even if the goroutine's caller
+// would catch it, as the HTTP server does.
+func TestPanicOfCommandEndsProcess(t *testing.T) {
+	const variable = "GLOOM_TEST_PANIC"
+	if os.Getenv(variable) != "" {
+		m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
+		keepAlive(m)
+		defer func() { _ = recover() }()
+		m.queueStep(m.active.Load().machine, func() { panic("the culprit") })
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", t.Name())
+	cmd.Env = append(os.Environ(), variable+"=1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "the culprit") {
+		t.Errorf("it ended with %v: %s", err, out)
 	}
 }
