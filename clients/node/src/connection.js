@@ -64,10 +64,11 @@ export class Connection {
   }
 
   /**
-   * Waits until the connection is open, and sends hello if it is needed.
+   * Waits until the connection is open, and the broker has answered hello and, for a worker, join.
    * @param {AbortSignal} signal ends the attempt
+   * @param {Buffer} [join]
    */
-  async open(signal) {
+  async open(signal, join) {
     const { token, client, heartbeat, connectTimeout } = this.options;
     const late = new NotConnectedError(`no connection within ${connectTimeout} ms`);
     const timer = setTimeout(() => this.close(late), connectTimeout);
@@ -80,6 +81,7 @@ export class Connection {
       if (Number.isInteger(limits?.max_frame)) this.maxFrame = limits.max_frame;
       if (Number.isInteger(limits?.max_frame_out)) this.framer.limit = limits.max_frame_out;
       if (heartbeat) this.watchSilence(3 * heartbeat);
+      if (join) await new Promise((resolve, reject) => this.ask(join, (error) => (error ? reject(error) : resolve(undefined))));
       return this;
     } catch (error) {
       this.close(/** @type {Error} */ (error));

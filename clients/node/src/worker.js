@@ -223,13 +223,7 @@ export class Worker {
         const at = this.#options.told ? addr : this.#options.addrs[0];
         const service = new Service(at, this.#options);
         service.begin = (message) => void this.#work(message, service);
-        await service.open(stopping);
-        await new Promise((resolve, reject) => {
-          service.ask(this.#join, (refused) => (refused ? reject(refused) : resolve(undefined)));
-        }).catch((refused) => {
-          service.close(refused);
-          throw refused;
-        });
+        await service.open(stopping, this.#join);
         this.#services.add(service);
         notify({ event: "joined", addr });
         this.#joined();

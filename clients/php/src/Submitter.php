@@ -543,8 +543,7 @@ final class Submitter
         if ($this->kept !== []) {
             $this->next = max(0, (int) array_search($this->keptAt, $addrs, true)); // the broker that has the kept jobs comes first
         }
-        $told = [];
-        $refusal = null;
+        $told = $refusals = [];
         foreach ($addrs as $_) {
             $addr = $addrs[$this->next++ % count($addrs)];
             foreach ($this->retired as $old) {
@@ -558,12 +557,14 @@ final class Submitter
                 return;
             } catch (GloomException $e) {
                 $told[] = $e->getMessage();
-                $refusal = $e instanceof RefusedException && $e->isFinal() ? $e : null;
+                if ($e instanceof RefusedException && $e->isFinal()) {
+                    $refusals[] = $e;
+                }
                 $this->settings->log('warning', "{$e->getMessage()}");
             }
         }
-        if ($refusal !== null && count($addrs) === 1) {
-            throw $refusal;
+        if (count($refusals) === count($addrs)) {
+            throw $refusals[0];
         }
         throw new NotConnectedException('no broker reached: ' . ($told === [] ? 'the only one is draining' : implode('; ', $told)));
     }

@@ -19,7 +19,8 @@ final class Worker
     private const REASON = 4096;
 
     private readonly Settings $settings;
-    private readonly string $join;
+    /** @var array<string, mixed> */
+    private readonly array $join;
     /** @var array<string, Connection> by address */
     private array $joined = [];
     private bool $stopping = false;
@@ -52,7 +53,7 @@ final class Worker
         if ($type === [] || $except !== [] && is_string($type)) {
             throw new \InvalidArgumentException($type === [] ? 'type: an empty array' : 'except: only with an array of types');
         }
-        $this->join = Wire::encode([
+        $this->join = [
             'action' => 'join',
             'type' => is_string($type) ? Wire::name('type', $type) : null,
             'types' => is_string($type) ? null : Wire::names('type', $type),
@@ -60,7 +61,7 @@ final class Worker
             'prefetch' => 1,
             'cancel' => true,
             'headers' => $headers ?: null,
-        ]);
+        ];
     }
 
     /**
@@ -250,7 +251,7 @@ final class Worker
                 $this->unwanted = true;
             }
         };
-        $this->request($at, $this->join);
+        $at->request($this->join, null, $this->settings->connectTimeout);
         $this->joined[$addr] = $at;
         $this->settings->log('debug', "$addr: joined");
         $this->onJoined?->__invoke($addr);
@@ -261,7 +262,7 @@ final class Worker
     {
         foreach ($this->joined as $at) {
             try {
-                $this->request($at, Wire::encode(['action' => 'leave']));
+                $at->request(['action' => 'leave'], null, $this->settings->connectTimeout);
                 foreach ($this->waiting as [$from, $message]) {
                     if ($from === $at) {
                         $this->request($at, Wire::encode(['action' => 'release', 'id' => $message['id']]), $message['id']);
@@ -332,8 +333,9 @@ final class Worker
     /** The frame for a run whose handler threw. */
     private function failure(string $id, \Throwable $e): string
     {
+        $delay = $e instanceof Release || $e instanceof RetryAfter ? Wire::millis('delay', min(Wire::YEAR, max(0.0, $e->delay))) : null;
         if ($e instanceof Release) {
-            return Wire::encode(['action' => 'release', 'id' => $id, 'delay_ms' => Wire::millis('delay', $e->delay) ?: null]);
+            return Wire::encode(['action' => 'release', 'id' => $id, 'delay_ms' => $delay ?: null]);
         }
         $meant = $e instanceof Fatal || $e instanceof RetryAfter;
         if (!$meant && !$this->unwanted) {
@@ -349,7 +351,7 @@ final class Worker
 
         return Wire::encode([
             'action' => 'fail', 'id' => $id, 'reason' => $reason === '' ? 'failed by the worker' : $reason, 'retry' => $e instanceof Fatal ? false : null,
-            'delay_ms' => $e instanceof RetryAfter ? Wire::millis('delay', $e->delay) : null,
+            'delay_ms' => $delay,
         ]);
     }
 

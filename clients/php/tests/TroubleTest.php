@@ -1,0 +1,141 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom\Tests;
+
+use Gloom\Exception\RefusedException;
+use Gloom\RetryAfter;
+use Gloom\Settings;
+use Gloom\Submitter;
+use Gloom\Wire;
+use Gloom\Worker;
+use PHPUnit\Framework\TestCase;
+
+/**
+ * Clients in processes of their own, with brokers that fall silent or refuse them.
+ *
+ * @requires extension pcntl
+ * @requires extension posix
+ */
+final class TroubleTest extends TestCase
+{
+    /** @var resource the broker's side */
+    private $listener;
+    private string $addr;
+    private int $pid = 0;
+
+    protected function setUp(): void
+    {
+        [$this->listener, $this->addr] = self::listen();
+    }
+
+    protected function tearDown(): void
+    {
+        if ($this->pid > 0) {
+            posix_kill($this->pid, SIGKILL);
+            pcntl_waitpid($this->pid, $status);
+        }
+    }
+
+    /** @return array{resource, string} */
+    private static function listen(): array
+    {
+        $listener = stream_socket_server('tcp://127.0.0.1:0') ?: self::fail('no listener');
+
+        return [$listener, (string) stream_socket_get_name($listener, false)];
+    }
+
+    /** @param \Closure(): void $work what the child does; then it ends with status 0 */
+    private function fork(\Closure $work): void
+    {
+        $this->pid = pcntl_fork();
+        if ($this->pid === 0) {
+            try {
+                $work();
+                pcntl_exec('/bin/true'); // so that the child does not run the rest of the test
+            } finally {
+                posix_kill(posix_getpid(), SIGKILL);
+            }
+        }
+    }
+
+    /** Runs a worker of type "echo" in a process of its own. */
+    private function work(\Closure $handler): void
+    {
+        $this->fork(fn () => (new Worker('echo', $handler, new Settings($this->addr, connectTimeout: 0.3)))->run());
+    }
+
+    /**
+     * @param resource $stream
+     * @return array<string, mixed>
+     */
+    private static function take($stream): array
+    {
+        /** @var array{1: int} $size */
+        $size = unpack('N', (string) fread($stream, Wire::HEADER));
+
+        return Wire::decode((string) fread($stream, $size[1]));
+    }
+
+    /**
+     * @param ?resource $listener
+     * @param array<string, mixed> $reply
+     * @return resource a connection whose hello has got this reply
+     */
+    private function accept($listener = null, array $reply = ['ok' => true])
+    {
+        $stream = stream_socket_accept($listener ?? $this->listener, 10) ?: self::fail('nobody connects');
+        stream_set_timeout($stream, 10);
+        self::assertSame('hello', self::take($stream)['action']);
+        fwrite($stream, Wire::encode($reply));
+
+        return $stream;
+    }
+
+    public function testWorkerWhoseJoinIsNotAnsweredTriesAgain(): void
+    {
+        $this->work(static fn () => null);
+        $silent = $this->accept();
+        self::assertSame('join', self::take($silent)['action']);
+        self::assertSame('join', self::take($this->accept())['action']);
+    }
+
+    public function testWorkerWhoseLeaveIsNotAnsweredEnds(): void
+    {
+        $this->work(static fn () => null);
+        $broker = $this->accept();
+        self::assertSame('join', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]));
+        usleep(100_000);
+        posix_kill($this->pid, SIGTERM);
+        self::assertSame('leave', self::take($broker)['action']);
+        for ($n = 0; $n < 100 && pcntl_waitpid($this->pid, $status, WNOHANG) === 0; $n++) {
+            usleep(50_000);
+        }
+        self::assertLessThan(100, $n, 'it waits for the reply');
+        $this->pid = 0;
+        self::assertSame(0, $status);
+    }
+
+    public function testDelayOutOfRangeIsLimited(): void
+    {
+        $this->work(static fn () => throw new RetryAfter(-1.0, 'later'));
+        $broker = $this->accept();
+        self::take($broker);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]));
+        self::assertSame(['action' => 'fail', 'id' => 'a', 'reason' => 'later', 'delay_ms' => 0], self::take($broker));
+    }
+
+    public function testSubmitterThatAllBrokersRefuseSaysSo(): void
+    {
+        [$second, $addr] = self::listen();
+        $this->fork(function () use ($second): void {
+            $refusal = ['error' => 'unauthorized', 'reason' => 'unknown token'];
+            $this->accept(reply: $refusal);
+            $this->accept($second, $refusal);
+        });
+        $this->expectException(RefusedException::class);
+        (new Submitter([$this->addr, $addr], wait: 2.0))->submit('echo');
+    }
+}
