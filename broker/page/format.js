@@ -25,6 +25,15 @@ export function rate(n) {
   return n < 10 ? n.toFixed(1).replace('.0', '') : count(Math.round(n));
 }
 
+/** A limit of so many per second, in a unit in which it is a round number: 100/s, 30/min, 1/h.
+ * @param {number} n */
+export function limitRate(n) {
+  const round = (/** @type {number} */ x) => Number(x.toPrecision(6));
+  const units = [{ unit: '/s', x: n }, { unit: '/min', x: n * 60 }, { unit: '/h', x: n * 3600 }];
+  const chosen = units.find(u => round(u.x) >= 1 && Math.abs(u.x * 100 - Math.round(u.x * 100)) <= u.x * 1e-7) ?? units.find(u => round(u.x) >= 1) ?? units[2];
+  return count(round(chosen.x)) + chosen.unit;
+}
+
 /** A duration of this many seconds: 840 µs, 12 ms, 3.2 s, 4 min 10 s, 3 h 20 min, 2 d 4 h.
  * @param {number|undefined|null} s */
 export function duration(s) {

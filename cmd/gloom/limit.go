@@ -11,6 +11,7 @@ import (
 
 	"gloom/broker/admin/api"
 	"gloom/cmd/internal/cli"
+	"gloom/wire"
 )
 
 const limitLong = `Set how many jobs of TYPE may run at a time, and how many may be handed out per
@@ -201,7 +202,7 @@ func limitText(r api.RuleLimits) string {
 		s = append(s, fmt.Sprintf("%d at a time", *r.Concurrency))
 	}
 	if r.Rate != nil {
-		s = append(s, fmt.Sprintf("%g/s", *r.Rate))
+		s = append(s, wire.RateFlag(*r.Rate))
 	}
 	if r.Burst != nil {
 		s = append(s, fmt.Sprintf("%d at once", *r.Burst))

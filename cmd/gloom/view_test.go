@@ -108,7 +108,7 @@ func TestFormatNumbers(t *testing.T) {
 		{formatCount(100_000_000), "100M"},
 		{formatCount(12_345_678_901), "12G"},
 		{limitText(ruleLimits(api.Limits{})), ""},
-		{limitText(ruleLimits(api.Limits{Concurrency: 2, Rate: 0.5})), "at most 2 at a time, 0.5/s"},
+		{limitText(ruleLimits(api.Limits{Concurrency: 2, Rate: 0.5})), "at most 2 at a time, 30/m"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

@@ -1,7 +1,7 @@
 // Groups with jobs, and the rules that hold them back.
 import { html } from '../html.js';
 import { query, call, encode, segment, mayUse } from '../api.js';
-import { count } from '../format.js';
+import { count, limitRate } from '../format.js';
 import { table } from '../table.js';
 import { runAction, openDialog, badge, button, empty, place, link, pendingText } from '../parts.js';
 
@@ -61,7 +61,7 @@ export function groupsView() {
       : table('Rules', [
         { name: 'Pattern', class: 'main', of: x => html`<span class="name">${x.pattern}</span>` },
         { name: 'At a time', num: true, of: x => count(x.concurrency) },
-        { name: 'A second', num: true, of: x => x.rate ? count(x.rate) : '–' },
+        { name: 'Rate', num: true, of: x => x.rate ? limitRate(x.rate) : '–' },
         { name: 'At once', num: true, wide: 1, of: x => count(x.burst) },
         { name: 'From', wide: 1, of: x => x.persisted ? 'the file of limits' : 'an operator' },
         ...(mayUse('admin') ? [{ name: 'Do', of: (/** @type {any} */ x) => x.persisted ? '' : html`<span class="row">${button('Change', () => editRule(r.data.rules, x))} ${button('Remove', () => removeRule(x), { danger: true })}</span>` }] : []),

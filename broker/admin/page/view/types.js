@@ -1,7 +1,7 @@
 // All types, one row each.
 import { html } from '../html.js';
 import { query, encode } from '../api.js';
-import { count, rate, duration, plural } from '../format.js';
+import { count, limitRate, rate, duration, plural } from '../format.js';
 import { LongTable } from '../table.js';
 import { badge, empty, place, setQuery, pendingText } from '../parts.js';
 import { sparkline } from '../plot.js';
@@ -34,7 +34,7 @@ export function typeBadges(t) {
     t.paused && badge('paused', 'warning'),
     isUnserved(t) && badge('no worker', 'severe'),
     l.concurrency > 0 && badge(`≤ ${l.concurrency} at a time`),
-    l.rate > 0 && badge(`≤ ${l.rate}/s`),
+    l.rate > 0 && badge(`≤ ${limitRate(l.rate)}`),
     t.fair && badge('fair'),
     t.dead > 0 && badge(`${count(t.dead)} dead`, 'warning'),
   ];

@@ -1,0 +1,46 @@
+package wire
+
+import (
+	"math"
+	"strconv"
+)
+
+// rateUnits are the units of a rate for people.
+var rateUnits = []struct {
+	seconds       float64
+	short, phrase string
+}{{1, "/s", " a second"}, {60, "/m", " a minute"}, {3600, "/h", " an hour"}}
+
+// splitRate returns a rate of jobs per second in the shortest unit in which it is at least 1 and has
+// at most two decimals. A rate of 0.01667 is 1 per minute.
+func splitRate(perSecond float64) (number, short, phrase string) {
+	chosen := len(rateUnits) - 1
+	for i, u := range rateUnits {
+		n := perSecond * u.seconds
+		if n >= 0.999999 && math.Abs(n*100-math.Round(n*100)) <= n*100*1e-9 {
+			chosen = i
+			break
+		}
+		if n >= 1 {
+			chosen = min(chosen, i)
+		}
+	}
+	u := rateUnits[chosen]
+	n, _ := strconv.ParseFloat(strconv.FormatFloat(perSecond*u.seconds, 'g', 6, 64), 64)
+	return strconv.FormatFloat(n, 'f', -1, 64), u.short, u.phrase
+}
+
+// RateFlag returns a rate of jobs per second as gloom limit --rate takes it, such as 30/m.
+func RateFlag(perSecond float64) string {
+	number, short, _ := splitRate(perSecond)
+	return number + short
+}
+
+// RateText returns a rate of jobs per second as a phrase, such as "30 jobs a minute".
+func RateText(perSecond float64) string {
+	number, _, phrase := splitRate(perSecond)
+	if number == "1" {
+		return "1 job" + phrase
+	}
+	return number + " jobs" + phrase
+}
