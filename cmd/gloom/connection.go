@@ -38,6 +38,9 @@ used instead of the environment.
 that show and control then talk to that daemon instead of a broker, and say what
 it does not have.`
 
+// defaultHTTPAddr is the default of --http-addr.
+const defaultHTTPAddr = "127.0.0.1:9997"
+
 // connection holds the addresses of brokers, and the options of connections to them.
 type connection struct {
 	context                   string
@@ -56,7 +59,7 @@ func (l *connection) bind(f *pflag.FlagSet) {
 	f.StringVar(&l.context, "context", "", "section of the contexts file to take options from (GLOOM_CONTEXT)")
 	f.StringSliceVar(&l.submitAddrs, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); by default $XDG_RUNTIME_DIR/gloom/submit.sock (for root or without that variable /run/gloom/submit.sock), then "+gloom.DefaultSubmitAddr)
 	f.StringSliceVar(&l.workerAddrs, "worker-addr", nil, "brokers' addresses for workers, separated by commas (GLOOM_WORKER_ADDR); by default worker.sock beside submit.sock, then "+gloom.DefaultWorkerAddr)
-	f.StringVar(&l.httpAddr, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
+	f.StringVar(&l.httpAddr, "http-addr", defaultHTTPAddr, "the broker's address for operators (GLOOM_HTTP_ADDR)")
 	f.StringVar(&l.doorAddr, "door", "", "address of a jq-master, serverlessd or jobd-master to inspect and control instead of a broker (GLOOM_DOOR)")
 	f.StringVar(&l.token, "token", "", "token; it is safer in GLOOM_TOKEN, where ps does not show it")
 	f.StringVar(&l.tokenFile, "token-file", "", "file that holds the token (GLOOM_CLIENT_TOKEN_FILE)")

@@ -135,6 +135,15 @@ func (p *pingCommand) nameAddr(addr, flag string) string {
 	return defaultAddr(flag)
 }
 
+// origin marks an address that was not given beside one that was: it may be another broker's.
+func (p *pingCommand) origin(flag string) string {
+	given := map[string]bool{"submit-addr": len(p.conn.submitAddrs) > 0, "worker-addr": len(p.conn.workerAddrs) > 0, "http-addr": p.conn.httpAddr != defaultHTTPAddr}
+	if p.http || given[flag] || !given["submit-addr"] && !given["worker-addr"] && !given["http-addr"] {
+		return ""
+	}
+	return " (the default)"
+}
+
 func (p *pingCommand) pingOnce(ctx context.Context, port, addr, flag string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -199,9 +208,13 @@ func (p *pingCommand) report(port, addr, flag string, elapsed time.Duration, err
 		if errors.As(err, &cause) {
 			reason = string(cause)
 		}
-		_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  fails: %s\n", port, p.nameAddr(addr, flag), reason)
+		_, werr := fmt.Fprintf(p.stdout, "%-6s  %s%s  fails: %s\n", port, p.nameAddr(addr, flag), p.origin(flag), reason)
 		return outputError(werr)
 	}
-	_, werr := fmt.Fprintf(p.stdout, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)
+	decimals := 1
+	if a.Millis < 1 {
+		decimals = 3
+	}
+	_, werr := fmt.Fprintf(p.stdout, "%-6s  %s%s  answers in %.*f ms\n", port, addr, p.origin(flag), decimals, a.Millis)
 	return outputError(werr)
 }
