@@ -70,6 +70,8 @@ const (
 	HeldByLeftWorkers // all workers that serve its type have left
 	HeldByBusyWorkers // all workers of its type are busy
 	HeldByAwayWorkers // no worker of its type has room, and none runs a job of its type
+	// There are more workers of its type than running jobs of its type, and none has room.
+	HeldByFewWorkers
 )
 
 // Explain returns the state of the job with this id, and false if there is no such job.
@@ -166,6 +168,8 @@ func (b *Broker) holdOf(jt *jobType, info *JobInfo) Hold {
 		return HeldByLeftWorkers
 	case jt.runningHere() == 0:
 		return HeldByAwayWorkers
+	case jt.runningHere() < int(jt.workers-jt.borrowers-jt.leavers):
+		return HeldByFewWorkers
 	}
 	return HeldByBusyWorkers
 }

@@ -125,18 +125,24 @@ func (r *runner) compareJob(id string) error {
 
 // holdForWorkers returns what a job waits for if only the lack of a worker holds it back.
 func (o *oracle) holdForWorkers(typ string) broker.Hold {
-	hold := broker.HeldForWorker
+	hold, alone, active := broker.HeldForWorker, 0, o.active(typ)
 	for _, w := range o.peers {
 		if w.kind == workers && w.joined && w.serves(typ) {
 			switch {
 			case w.left:
-			case o.active(typ) == 0:
+				hold = max(hold, broker.HeldByLeftWorkers)
+				continue
+			case active == 0:
 				return broker.HeldByAwayWorkers
-			default:
-				return broker.HeldByBusyWorkers
 			}
-			hold = broker.HeldByLeftWorkers
+			if w.typ == typ {
+				alone++
+			}
+			hold = broker.HeldByBusyWorkers
 		}
+	}
+	if hold == broker.HeldByBusyWorkers && active < alone {
+		return broker.HeldByFewWorkers
 	}
 	return hold
 }

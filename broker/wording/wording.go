@@ -175,6 +175,8 @@ func WaitingFor(x *broker.JobInfo) string {
 		return "all workers of its type have left"
 	case broker.HeldByBusyWorkers:
 		return "all workers of its type are busy"
+	case broker.HeldByFewWorkers:
+		return "some workers of its type are busy, and the others hold overdue runs, or do not answer"
 	case broker.HeldByAwayWorkers:
 		return "all workers of its type are busy with jobs of other types, hold overdue runs, or do not answer"
 	}
