@@ -192,6 +192,8 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 		return master.Answer{Kind: master.AnswerUnreachable, Reason: dial.Error()}
 	case errors.Is(err, fasthttp.ErrNoFreeConns), errors.Is(err, errClosed):
 		return master.Answer{Kind: master.AnswerUnreachable, Reason: fmt.Sprintf("no connection within %v", connectTimeout)}
+	case resp.StatusCode() >= http.StatusMultipleChoices: // only the body did not come as it should
+		return parseAnswer(resp)
 	}
 	return master.Answer{Kind: master.AnswerTaken, Reason: describeError(err)}
 }

@@ -108,6 +108,17 @@ func TestAnswersAreUnderstood(t *testing.T) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}, master.Answer{Kind: master.AnswerRefused, Reason: "the worker answered 307 Temporary Redirect"}},
 		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, master.Answer{Kind: master.AnswerTaken, Reason: "the connection was cut off"}},
+		{"refused, then cut off", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(503)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, master.Answer{Kind: master.AnswerBusy, Reason: "the worker answered 503 Service Unavailable"}},
+		{"refused, then silent", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(404)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, master.Answer{Kind: master.AnswerUnknownName, Reason: "the worker answered 404 Not Found"}},
 		{"a long answer", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) }, master.Answer{Kind: master.AnswerTaken}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
