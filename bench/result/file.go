@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"gloom/broker/guard"
 )
 
 // Format is the version of the file format that this package writes and reads.
@@ -95,7 +97,7 @@ func (f *File) Find(shape, kind string) *Run {
 
 // Read reads a file, and refuses one of another format or without runs.
 func Read(path string) (*File, error) {
-	text, err := os.ReadFile(path)
+	text, err := guard.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

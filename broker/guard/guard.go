@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -60,13 +59,13 @@ func (o *Options) CheckTLS() error {
 
 // loadTLS reads the certificate files.
 func (o *Options) loadTLS() (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
+	cert, err := LoadKeyPair(o.TLSCert, o.TLSKey)
 	if err != nil {
 		return nil, &OptionError{"tls-cert", o.TLSCert, err.Error()}
 	}
 	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	if o.TLSClientCA != "" {
-		pem, err := os.ReadFile(o.TLSClientCA)
+		pem, err := ReadFile(o.TLSClientCA)
 		if err != nil {
 			return nil, &OptionError{"tls-client-ca", o.TLSClientCA, err.Error()}
 		}

@@ -9,7 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -90,7 +90,7 @@ func (t *Tokens) Load() error {
 	if t.File == "" {
 		return nil
 	}
-	data, err := os.ReadFile(t.File)
+	data, err := ReadFile(t.File)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,11 @@ func (t *Tokens) Load() error {
 
 // OptionError returns an error of Reload as one of the option --token-file.
 func (t *Tokens) OptionError(err error) error {
-	reason := strings.TrimPrefix(err.Error(), "open ")
-	return &OptionError{"token-file", t.File, strings.TrimPrefix(reason, t.File+": ")}
+	var file *fs.PathError
+	if errors.As(err, &file) {
+		err = file.Err
+	}
+	return &OptionError{"token-file", t.File, strings.TrimPrefix(err.Error(), t.File+": ")}
 }
 
 // Reload reads tokens and, unless c is nil, certificates, for the first time or again. If

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gloom/broker/guard"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 )
@@ -171,9 +172,9 @@ func (c *connection) readToken(f *pflag.FlagSet) error {
 	if c.token != "" || c.tokenFile == "" {
 		return nil
 	}
-	data, err := os.ReadFile(c.tokenFile)
+	data, err := guard.ReadFile(c.tokenFile)
 	if err != nil {
-		return cli.Usagef("--token-file %s", strings.TrimPrefix(err.Error(), "open "))
+		return cli.Usagef("--token-file %s", strings.TrimPrefix(strings.TrimPrefix(err.Error(), "open "), "read "))
 	}
 	token := string(bytes.TrimSpace(data))
 	if token == "" || strings.ContainsAny(token, " \t\n") {

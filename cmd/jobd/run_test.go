@@ -227,6 +227,7 @@ func TestCommandLineErrorsAreReported(t *testing.T) {
 	}{
 		{nil, 1, "", "config parsing error: file /etc/jobd.conf not found\nhint: copy the example, cmd/jobd/config/examples/jobd.conf in the repository, or name another file with --config; jobd --help says more\n"},
 		{[]string{"--config", "/no/such.conf"}, 1, "", "config parsing error: file /no/such.conf not found\n"},
+		{[]string{"--config", "/dev/zero"}, 1, "", "config parsing error: read /dev/zero: the file has more than 16777216 bytes; the limit is 16777216\n"},
 		{[]string{"--config", empty}, 1, "", "config parsing error: 'host' is not defined\n"},
 		{[]string{"--config", example, "--check"}, 0, example + ": no errors\n", ""},
 		{[]string{"--nonsense"}, 1, "", "unknown flag: --nonsense\n"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-json"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/durable"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
@@ -42,7 +43,7 @@ type fileConstraint struct {
 // openConstraintFile reads the file, if it exists.
 func openConstraintFile(s store.Store, path string) (*constraintFile, error) {
 	file := &constraintFile{Store: s, path: path, byID: make(map[string]*job.Constraint)}
-	data, err := os.ReadFile(path)
+	data, err := guard.ReadFile(path)
 	switch {
 	case os.IsNotExist(err):
 		return file, file.write()
@@ -90,6 +91,9 @@ func (f *constraintFile) write() error {
 	data, err := json.MarshalIndent(&file, "", "  ")
 	if err != nil {
 		return err
+	}
+	if len(data) >= guard.MaxFileBytes {
+		return fmt.Errorf("--constraints: %s would have %d bytes; the limit is %d", f.path, len(data)+1, guard.MaxFileBytes)
 	}
 	if err := durable.WriteFile(f.path, append(data, '\n')); err != nil {
 		return fmt.Errorf("--constraints: %w", err)

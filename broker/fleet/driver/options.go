@@ -2,14 +2,12 @@ package driver
 
 import (
 	"cmp"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -83,7 +81,7 @@ func (o *Options) Validate() error {
 		if f.path == "" {
 			continue
 		}
-		data, err := os.ReadFile(f.path)
+		data, err := guard.ReadFile(f.path)
 		if err == nil && f.check != nil {
 			err = f.check(data)
 		}
@@ -95,7 +93,7 @@ func (o *Options) Validate() error {
 		return invalidErr("fleet-cert", o.Cert, "must be given together with fleet-key")
 	}
 	if o.Cert != "" {
-		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
+		if _, err := guard.LoadKeyPair(o.Cert, o.Key); err != nil {
 			return invalidErr("fleet-cert", o.Cert, err.Error())
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"gloom/broker/guard"
 )
 
 // FileError is an error in a file of options, with its place.
@@ -35,7 +38,7 @@ type File struct {
 
 // ReadFile reads a file. Its error is a usage Fault that wraps a *FileError.
 func ReadFile(path string) (*File, error) {
-	data, err := os.ReadFile(path)
+	data, err := guard.ReadFile(path)
 	if err != nil {
 		var at *os.PathError
 		if errors.As(err, &at) {
@@ -61,14 +64,15 @@ func (f *File) findLines(data []byte) {
 	var p unstable.Parser
 	var table []string
 	p.Reset(data)
+	line, at := 1, 0 // p.Shape would count from the beginning of the file for each key
 	for p.NextExpression() {
 		e := p.Expression()
 		var key []string
-		line := 0
 		for part := e.Key(); part.Next(); {
 			n := part.Node()
 			key = append(key, string(n.Data))
-			line = p.Shape(n.Raw).Start.Line
+			line += bytes.Count(data[at:n.Raw.Offset], []byte("\n"))
+			at = int(n.Raw.Offset)
 		}
 		if e.Kind == unstable.Table || e.Kind == unstable.ArrayTable {
 			table = key

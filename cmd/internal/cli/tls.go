@@ -6,8 +6,9 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"sync/atomic"
+
+	"gloom/broker/guard"
 )
 
 // ClientTLS returns a client's TLS configuration: an authority's file instead of the system's, a
@@ -38,7 +39,7 @@ func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {
 		return nil, fmt.Errorf("%[1]scert and %[1]skey must be given together", prefix)
 	}
 	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := guard.LoadKeyPair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("%[1]scert %[2]s, %[1]skey %[3]s: %[4]w", prefix, cert, key, err)
 		}
@@ -49,7 +50,7 @@ func ClientTLS(prefix, ca, cert, key, serverName string) (*tls.Config, error) {
 
 // readAuthorities reads a file of CA certificates, which an option has named.
 func readAuthorities(option, file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := guard.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", option, err)
 	}
@@ -82,7 +83,7 @@ func latestCertificate(cert, key string, pair *tls.Certificate) func(*tls.Certif
 	var latest atomic.Pointer[tls.Certificate]
 	latest.Store(pair)
 	return func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+		if pair, err := guard.LoadKeyPair(cert, key); err == nil {
 			latest.Store(&pair)
 		}
 		if pair := latest.Load(); r.SupportsCertificate(pair) == nil {

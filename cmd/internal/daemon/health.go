@@ -35,7 +35,7 @@ func CheckLocalHealth(ctx context.Context, addr, cert, key string) error {
 	tlsConfig := &tls.Config{InsecureSkipVerify: true}
 	// While certificate and key are being replaced, one may be missing: the daemon still has the
 	// old pair.
-	if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+	if pair, err := guard.LoadKeyPair(cert, key); err == nil {
 		tlsConfig.Certificates = []tls.Certificate{pair}
 	}
 	return CheckHealth(ctx, addr, tlsConfig)

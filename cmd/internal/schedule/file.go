@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"gloom/broker/guard"
 )
 
 // Key names a schedule.
@@ -68,7 +70,7 @@ func (f *File) Reload() error {
 }
 
 func (f *File) read() (map[Key]Spec, error) {
-	data, err := os.ReadFile(f.path)
+	data, err := guard.ReadFile(f.path)
 	var path *os.PathError
 	if errors.As(err, &path) {
 		return nil, path.Err

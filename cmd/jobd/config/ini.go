@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -32,12 +33,12 @@ func (s *section) set(key, value string, line int) {
 	if s.lines == nil {
 		s.lines = make(map[string]int)
 	}
+	_, again := s.lines[key]
 	s.lines[key] = line
-	for i := range s.entries {
-		if s.entries[i].key == key {
-			s.entries[i].value = value
-			return
-		}
+	if again {
+		i := slices.IndexFunc(s.entries, func(e entry) bool { return e.key == key })
+		s.entries[i].value = value
+		return
 	}
 	s.entries = append(s.entries, entry{key, value})
 }

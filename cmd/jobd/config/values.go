@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 )
 
@@ -45,7 +45,7 @@ func (r *reader) firstErr() error {
 }
 
 func openFile(path string) (*document, *reader, error) {
-	text, err := os.ReadFile(path)
+	text, err := guard.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("file %s not found", path)
 	}

@@ -240,7 +240,7 @@ func signal(c chan<- struct{}) {
 // disk is full, the new name is used only by this process. A file that a crash has damaged is
 // replaced.
 func (e *Engine) readNodeName(path string) (string, error) {
-	text, err := os.ReadFile(path)
+	text, err := guard.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}

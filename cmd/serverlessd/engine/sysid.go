@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/serverlessd/job"
 )
@@ -22,7 +23,7 @@ func (e *Engine) sysidFile() string { return filepath.Join(e.cfg.Dir, "sysids") 
 // the daemon starts without writing it; if it is then killed, its jobs have to wait for their locks
 // to expire.
 func (e *Engine) claimSysids() (old []string, err error) {
-	text, err := os.ReadFile(e.sysidFile())
+	text, err := guard.ReadFile(e.sysidFile())
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}

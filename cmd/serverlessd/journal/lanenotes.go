@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/durable"
 )
 
@@ -15,7 +16,7 @@ import (
 // file.
 func LoadLaneNotes(dir string) (notes []LaneNote, save func([]LaneNote) error, err error) {
 	path := filepath.Join(dir, "routes.json")
-	text, err := os.ReadFile(path)
+	text, err := guard.ReadFile(path)
 	if err == nil {
 		if jsonErr := json.Unmarshal(text, &notes); jsonErr != nil {
 			return nil, nil, fmt.Errorf("%s is damaged: %w; it says which store gets which part of the journal; remove it: with one --store nothing is lost or run twice, with several all jobs in the journal go to the first, also those that another store has", path, jsonErr)
