@@ -62,7 +62,10 @@ func (e *Engine) pick() (wait time.Duration) {
 	var candidates []*candidate
 	var types []schedule.Type
 	for _, b := range e.backends {
-		if b.usableSysid() == "" {
+		b.mu.Lock()
+		full := b.isQueueFull()
+		b.mu.Unlock()
+		if full || b.usableSysid() == "" {
 			continue
 		}
 		for i := range b.dueTypes {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -160,6 +161,36 @@ func TestSmallPackets(t *testing.T) {
 		awaitState(t, e, id, job.Succeeded)
 	}
 	waitUntil(t, "all is well", e.Health)
+}
+
+// TestUnwrittenEndings: while the store refuses to write how jobs ended, a limited number of jobs is
+// taken. Once it writes again, all others run.
+func TestUnwrittenEndings(t *testing.T) {
+	const jobs = 3*maxQueuedJobs + 1
+	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	s := &smallPacketStore{Store: g.Store}
+	g.Store = s
+	e := startEngineAs(t, t.TempDir(), func(cfg *Config) { cfg.Batch = 500 }, g)
+	defer e.Shutdown(context.Background())
+	waitUntil(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	s.ending.Store(true)
+	last := add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...)[jobs-1]
+	waitUntil(t, "the queue is full", func() error {
+		b := e.backends[0]
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if running, _ := e.runningBatches(); running > 0 || !b.isQueueFull() {
+			return fmt.Errorf("%d endings are queued, %d batches run", len(b.queue), running)
+		}
+		return nil
+	})
+	if n := g.takeCalls.Load(); n > 2*maxQueuedJobs {
+		t.Errorf("%d jobs were taken", n)
+	}
+	s.ending.Store(false)
+	awaitState(t, e, last, job.Succeeded)
 }
 
 // TestReadyKnowsTheJournal: a daemon that can accept no jobs is not ready, and says why.

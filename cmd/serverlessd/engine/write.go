@@ -9,8 +9,11 @@ import (
 
 const (
 	// maxWriteJobs and maxWriteBytes bound a transaction that writes endings.
-	maxWriteJobs   = 500
-	maxWriteBytes  = 8 << 20
+	maxWriteJobs  = 500
+	maxWriteBytes = 8 << 20
+	// While more endings are queued than maxQueuedJobs or maxQueuedBytes, no jobs are taken.
+	maxQueuedJobs  = 4 * maxWriteJobs
+	maxQueuedBytes = 8 * maxWriteBytes
 	writeRetryWait = 100 * time.Millisecond
 	// writePace is the time between the starts of two transactions.
 	writePace = 5 * time.Millisecond
@@ -43,16 +46,33 @@ func (b *backend) write() {
 	}
 }
 
+// size returns about how many bytes the store must write.
+func (end *queuedEnding) size() int {
+	size := len(end.Data)
+	for _, f := range end.Follow {
+		size += len(f.Payload)
+	}
+	return size
+}
+
+// isQueueFull reports whether no more jobs are to be taken, because the store is slow or refuses to
+// write endings. Otherwise the endings of all waiting jobs could fill the memory. The caller holds
+// mu.
+func (b *backend) isQueueFull() bool {
+	bytes := 0
+	for _, end := range b.queue {
+		bytes += end.size()
+	}
+	return len(b.queue) > maxQueuedJobs || bytes > maxQueuedBytes
+}
+
 // nextEndings returns the first endings that fit into one transaction. They all have the same sysid.
 func (b *backend) nextEndings() []*queuedEnding {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bytes := 0
 	for i, end := range b.queue {
-		bytes += len(end.Data)
-		for _, f := range end.Follow {
-			bytes += len(f.Payload)
-		}
+		bytes += end.size()
 		if i > 0 && (i == maxWriteJobs || bytes > maxWriteBytes || end.run.sysid != b.queue[0].run.sysid) {
 			return b.queue[:i:i]
 		}
@@ -107,10 +127,10 @@ func (b *backend) writeShortened(end *queuedEnding) error {
 
 func (b *backend) writeOnce(ends []*queuedEnding) error {
 	rows := make([]store.RunEnd, len(ends))
-	hasFollowUps := false
+	mustPick := false
 	for i, end := range ends {
 		rows[i] = end.RunEnd
-		hasFollowUps = hasFollowUps || len(end.Follow) > 0 || end.Action != store.EndArchive
+		mustPick = mustPick || len(end.Follow) > 0 || end.Action != store.EndArchive
 	}
 	start := time.Now()
 	counted, err := b.store.End(b.engine.ctx, ends[0].run.sysid, rows)
@@ -119,6 +139,7 @@ func (b *backend) writeOnce(ends []*queuedEnding) error {
 	}
 	b.engine.metrics.observeCall("end", start)
 	b.mu.Lock()
+	mustPick = mustPick || b.isQueueFull()
 	b.queue = b.queue[len(ends):]
 	if len(b.queue) == 0 {
 		b.queue = nil
@@ -132,7 +153,7 @@ func (b *backend) writeOnce(ends []*queuedEnding) error {
 	for i, end := range ends {
 		b.engine.recordEnd(end, counted[i])
 	}
-	if hasFollowUps {
+	if mustPick {
 		b.wakePick()
 	}
 	return nil
