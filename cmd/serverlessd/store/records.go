@@ -137,7 +137,10 @@ func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 			return err
 		}
 		t.uncount(h).Deleted++
-		return t.remove([]lockedRow{h}, "")
+		if err := t.remove([]lockedRow{h}, ""); err != nil {
+			return err
+		}
+		return t.settleRemainder(h.jobtype)
 	})
 }
 

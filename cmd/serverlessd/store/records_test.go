@@ -41,6 +41,22 @@ func TestDeleteAndRetry(t *testing.T) {
 	})
 }
 
+// TestDeletedTypes: no count is kept of a type whose last job was deleted, so that clients cannot
+// fill the store with the counts of types.
+func TestDeletedTypes(t *testing.T) {
+	eachStore(t, func(t *testing.T, s Store) {
+		a, b := entry("a-x", "1"), entry("a-x", "2")
+		ingest(t, s, a, b)
+		for _, id := range []job.ID{a.ID, b.ID} {
+			if err := s.Delete(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		counted, err := s.Counts(t.Context(), "")
+		checkEqual(t, "counts", []any{counted, err}, []any{map[string]Counts{"a-*": {Added: 2, Deleted: 2}}, nil})
+	})
+}
+
 // TestAgeOfNoJob: jobs that were taken since they were counted do not look old.
 func TestAgeOfNoJob(t *testing.T) {
 	eachStore(t, func(t *testing.T, s Store) {

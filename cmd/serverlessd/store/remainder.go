@@ -12,7 +12,7 @@ import (
 const remainderType = "*"
 
 // settleRemainder adds a type's counts to those of remainderType if the type has neither a job nor
-// a handler any more.
+// a handler any more. The changes that the transaction makes to the type's counts are among them.
 func (t *tx) settleRemainder(jobtype string) error {
 	left := false
 	err := t.queryRow("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
@@ -20,7 +20,8 @@ func (t *tx) settleRemainder(jobtype string) error {
 	if err != nil || left {
 		return err
 	}
-	var sum Counts
+	pending := t.count(jobtype)
+	sum := *pending
 	var slots []int
 	err = t.eachRow("SELECT slot, "+countColumns+" FROM sq_counts WHERE type = ?"+t.store.forUpdate(),
 		[]any{jobtype}, func(r *sql.Rows) error {
@@ -39,6 +40,7 @@ func (t *tx) settleRemainder(jobtype string) error {
 			return err
 		}
 	}
+	*pending = Counts{}
 	client, _, _ := job.SplitJobtype(jobtype)
 	t.count(job.Jobtype(client, remainderType)).Add(&sum)
 	return nil
