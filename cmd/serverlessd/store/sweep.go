@@ -102,15 +102,17 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 			toRow.due = formatTime(now)
 		}
 		seen := 0
-		return eachRow(ctx, q, "SELECT "+rowColumns+", (SELECT l.dt FROM sq_last l WHERE l.id = sq_jobs.id), (SELECT l.tries FROM sq_last l WHERE l.id = sq_jobs.id) FROM sq_jobs WHERE `lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
+		return eachRow(ctx, q, "SELECT "+rowColumns+", (SELECT l.dt FROM sq_last l WHERE l.id = sq_jobs.id),"+
+			" EXISTS (SELECT 1 FROM sq_last l WHERE l.id = sq_jobs.id AND l.tries = sq_jobs.tries AND (sq_jobs.fence = l.tries OR EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = l.id)))"+
+			" FROM sq_jobs WHERE `lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
 			[]any{toRow.due, toRow.due, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
 				if more = len(lateRows) == want.Limit; more {
 					return nil
 				}
 				var lastEnd sqlTime
-				var lastTry sql.NullInt64
-				h, err := scanLocked(r, &lastEnd, &lastTry)
-				if w := (waitingRow{h, lastEnd.time(), int(lastTry.Int64)}); w.clockAhead(now, want.RetryFor) > 0 {
+				var mayBeDelayed bool
+				h, err := scanLocked(r, &lastEnd, &mayBeDelayed)
+				if w := (waitingRow{h, lastEnd.time(), mayBeDelayed}); w.clockAhead(now, want.RetryFor) > 0 {
 					lateRows[h.id] = w
 				}
 				seen++
@@ -156,20 +158,21 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 }
 
 // waitingRow is a row whose job waits. lastEnd is the time at which its last run without success
-// ended, and lastTry is the number of that run; both are zero if there was no such run.
+// ended, or zero if there was no such run. mayBeDelayed says that its time may be one that a handler
+// or an add in mode extend has asked for: lastEnd is the end of its last try, and either it was never
+// given back, or it has a unique key.
 type waitingRow struct {
 	lockedRow
-	lastEnd time.Time
-	lastTry int
+	lastEnd      time.Time
+	mayBeDelayed bool
 }
 
 // clockAhead returns the lead of the clock that wrote a waiting job's times, as far as these times
 // show it. A job cannot have been added or run in the future, and no retry is delayed for longer
-// than retryFor. If the end of its last try is known and is past, only an add in mode extend can have
-// delayed it further.
+// than retryFor, unless mayBeDelayed is set.
 func (w *waitingRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
 	lead := max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now))
-	if wait := w.dt.Sub(now); lead <= 0 && w.tries > w.lastTry && wait > retryFor {
+	if wait := w.dt.Sub(now); lead <= 0 && w.tries > 0 && !w.mayBeDelayed && wait > retryFor {
 		lead = wait
 	}
 	return lead

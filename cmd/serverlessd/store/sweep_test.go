@@ -364,6 +364,30 @@ func TestRetryWrittenAhead(t *testing.T) {
 	})
 }
 
+// TestGivenBackAhead: a job that has run is taken again and given back while the store's clock is
+// ahead. Once the clock is corrected, the job does not wait.
+func TestGivenBackAhead(t *testing.T) {
+	forEachStore(t, func(t *testing.T, open func() Store) {
+		s := open()
+		e := entry("a-x", "1")
+		ingest(t, s, e)
+		run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+		end(t, s, testSysid, RunEnd{Run: run, Action: EndRetry, Code: job.CodeError, Status: 500,
+			Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}})
+		run = take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
+		end(t, s, testSysid, RunEnd{Run: run, Action: EndGiveBack})
+		ahead := time.Now().Add(24 * time.Hour).UTC().Format("2006-01-02 15:04:05.000")
+		if err := Exec(t.Context(), s, "UPDATE sq_jobs SET dt = '"+ahead+"' WHERE type = 'a-x'"); err != nil {
+			t.Fatal(err)
+		}
+		s = open()
+		w := laxSweep
+		w.RetryFor = 6 * time.Hour
+		sweep(t, s, w)
+		checkEqual(t, "jobs that can be taken", len(take(t, s, testSysid, "a-x", 1, testTTL)), 1)
+	})
+}
+
 // TestExtendedRetry: a job waits for its next try and is then extended by more than the time for
 // which jobs are retried. It waits as long as the client has requested, also after a restart.
 func TestExtendedRetry(t *testing.T) {
