@@ -337,6 +337,19 @@ func TestOldSysids(t *testing.T) {
 	}
 }
 
+// TestManyOldSysids: a start after many crashes looks for the last sysids only.
+func TestManyOldSysids(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "sysids"), []byte(strings.Repeat("0a0a0a\n", 10)+strings.Repeat("0d0d0d\n", maxOldSysids)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{cfg: Config{Dir: dir}, ids: job.NewIDSource("0e0e0e", time.Now)}
+	old, err := e.claimSysids()
+	if err != nil || len(old) != maxOldSysids || slices.Contains(old, "0a0a0a") || slices.Contains(old, "0e0e0e") {
+		t.Errorf("%d sysids, %v", len(old), err)
+	}
+}
+
 // TestStateDuringCount: while one store is slow to count, another store gets the journal's jobs.
 // Jobs that move to a store during a count are counted once.
 func TestStateDuringCount(t *testing.T) {

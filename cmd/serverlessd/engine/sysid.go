@@ -17,9 +17,13 @@ import (
 // The sysids of this directory are kept in a file. So a daemon that was killed finds, at its next
 // start, the jobs that it had in hand.
 
+// maxOldSysids bounds the sysids that a start looks for. A daemon that cannot start is started again
+// and again, and each sysid takes some milliseconds.
+const maxOldSysids = 500
+
 func (e *Engine) sysidFile() string { return filepath.Join(e.cfg.Dir, "sysids") }
 
-// claimSysids writes the new sysid to the file and returns the earlier sysids. If the disk is full,
+// claimSysids writes the new sysid to the file and returns the last of the earlier sysids. If the disk is full,
 // the daemon starts without writing it; if it is then killed, its jobs have to wait for their locks
 // to expire.
 func (e *Engine) claimSysids() (old []string, err error) {
@@ -29,7 +33,7 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	}
 	old = strings.Fields(string(text))
 	e.noteSysid(e.ids.Sysid())
-	return old, nil
+	return old[max(0, len(old)-maxOldSysids):], nil
 }
 
 // orphanTimeout bounds the wait for the end of processes that an earlier daemon of this directory left
