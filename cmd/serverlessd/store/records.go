@@ -318,7 +318,7 @@ func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool
 }
 
 // retryAll makes jobs run again. It leaves out jobs that are no longer in this state (or, if it is
-// "", in any ended state), and jobs whose unique key another job holds.
+// "", in any ended state), and jobs whose unique key another job has taken.
 func (t *tx) retryAll(list []Record, state job.State) (n int, err error) {
 	for text, args := range inLists(idsOf(list, func(r *Record) job.ID { return r.ID })) {
 		rows, err := t.lockRows("id"+text+" AND `lock` = ? AND NOT EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = sq_jobs.id AND k.holds IS NULL)"+

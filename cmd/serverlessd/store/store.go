@@ -98,7 +98,7 @@ type Store interface {
 	// tries does not change. It returns ErrRunning or ErrDone if the job does not wait.
 	Hasten(ctx context.Context, id job.ID) error
 	// RetryAll is Retry for up to Limit jobs of a query. It skips jobs whose unique key another job
-	// holds.
+	// has taken.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
 	// Counts returns the exact numbers of jobs by jobtype, of one client unless client is "". The
 	// counts of types without jobs and handlers are added up as CLIENT-*. Deferred jobs are counted
