@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
 
@@ -29,7 +30,7 @@ type backend struct {
 	miscounted      int64            // the difference between the store's counts and its jobs
 	clockAhead      time.Duration    // see store.SweepResult
 	droppedSegments []string         // segments whose read points the store can drop
-	renewedAt       time.Time        // when the last call that reserved or renewed the sysid began
+	renewedAt       time.Duration    // when the last call that reserved or renewed the sysid began, by boot.Since: locks expire while this host is suspended, too
 	awayReason      error            // why the store is away; nil: the store answers
 	answersSince    time.Time        // when it became nil
 	logged          string           // what the log last said of the store: logAway, logAvailable, or "": nothing
@@ -186,7 +187,7 @@ func (b *backend) wakePick() {
 func (b *backend) usableSysid() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.awayReason != nil || time.Since(b.renewedAt) >= b.engine.cfg.LockTTL {
+	if b.awayReason != nil || boot.Since()-b.renewedAt >= b.engine.cfg.LockTTL {
 		return ""
 	}
 	return b.sysid
@@ -208,8 +209,9 @@ func (b *backend) keepSysid() {
 			b.release()
 			return
 		case now := <-timer.C:
-			// If the store was away at the last call, it is tried again soon.
-			if b.checkReachable() != nil || !now.Before(due) {
+			// If the store was away at the last call, it is tried again soon. After a suspend of this
+			// host, the sysid may have expired.
+			if b.checkReachable() != nil || !now.Before(due) || b.renewableFor() <= 0 {
 				if due = now.Add(shortPause); b.updateSysids() {
 					due = now.Add(pause)
 				}
@@ -236,7 +238,7 @@ func (b *backend) currentSysid() string {
 
 // reserve reserves the daemon's sysid in the store.
 func (b *backend) reserve() bool {
-	start := time.Now()
+	start := boot.Since()
 	sysid := b.engine.ids.Sysid()
 	err := b.noteCall("reserve a sysid", b.store.Reserve(b.engine.ctx, sysid, b.engine.cfg.LockTTL))
 	switch {
@@ -302,16 +304,16 @@ func (b *backend) renewableFor() time.Duration {
 	if b.sysid == "" {
 		return 24 * time.Hour
 	}
-	return time.Until(b.renewedAt.Add(b.engine.cfg.LockTTL - min(renewMargin, b.engine.cfg.LockTTL/4)))
+	return b.renewedAt + b.engine.cfg.LockTTL - min(renewMargin, b.engine.cfg.LockTTL/4) - boot.Since()
 }
 
-// guardDeadline returns the time at which the first of the stores' sysids expires. Until then the
-// runs here may continue. It returns zero if no sysid is reserved.
-func (e *Engine) guardDeadline() (first time.Time) {
+// guardDeadline returns the time, by boot.Since, at which the first of the stores' sysids expires.
+// Until then the runs here may continue. It returns zero if no sysid is reserved.
+func (e *Engine) guardDeadline() (first time.Duration) {
 	for _, b := range e.backends {
 		b.mu.Lock()
-		at := b.renewedAt.Add(e.cfg.LockTTL)
-		if b.sysid != "" && (first.IsZero() || at.Before(first)) {
+		at := b.renewedAt + e.cfg.LockTTL
+		if b.sysid != "" && (first == 0 || at < first) {
 			first = at
 		}
 		b.mu.Unlock()
@@ -322,8 +324,8 @@ func (e *Engine) guardDeadline() (first time.Time) {
 // setGuardDeadline tells the guard when it must end the runs here: at that time this process may be
 // stopped or hang.
 func (e *Engine) setGuardDeadline() {
-	if limit := e.guardDeadline(); !limit.IsZero() {
-		e.guard.SetDeadline(limit)
+	if limit := e.guardDeadline(); limit != 0 {
+		e.guard.SetDeadline(time.Now().Add(limit - boot.Since()))
 	}
 }
 
@@ -346,7 +348,7 @@ func (b *backend) renew() bool {
 	}
 	ctx, cancel := context.WithTimeout(b.engine.ctx, min(b.engine.cfg.LockTTL/3, timeLeft))
 	defer cancel()
-	start := time.Now()
+	start, renewedAt := time.Now(), boot.Since()
 	lostRuns, err := b.store.Renew(ctx, sysid, b.engine.cfg.LockTTL, runs)
 	b.engine.metrics.observeCall("renew", start)
 	if errors.Is(err, store.ErrUnknown) {
@@ -358,7 +360,7 @@ func (b *backend) renew() bool {
 		return false
 	}
 	b.mu.Lock()
-	b.renewedAt = start
+	b.renewedAt = renewedAt
 	takenCount := 0
 	for _, l := range lostRuns {
 		// A run that has ended meanwhile has no lock any more.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/runner"
@@ -254,6 +255,25 @@ func TestLostSysid(t *testing.T) {
 	}
 }
 
+// TestHostWasSuspended: after a suspend during which its locks have expired, the daemon gives up its
+// sysid at once.
+func TestHostWasSuspended(t *testing.T) {
+	e := startEngineAs(t, t.TempDir(), func(cfg *Config) { cfg.LockTTL = time.Hour }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	b := e.backends[0]
+	waitUntil(t, "it takes jobs", e.Health)
+	old := b.currentSysid()
+	b.mu.Lock()
+	b.renewedAt -= 2 * time.Hour // as if the clock had jumped
+	b.mu.Unlock()
+	waitUntil(t, "it has another sysid", func() error {
+		if now := b.usableSysid(); now == "" || now == old {
+			return fmt.Errorf("sysid %q", now)
+		}
+		return nil
+	})
+}
+
 // TestOneStoreAway: a store that is away delays only its own jobs.
 func TestOneStoreAway(t *testing.T) {
 	reachable, unreachable := sqlite(t, filepath.Join(t.TempDir(), "there.db")), sqlite(t, filepath.Join(t.TempDir(), "away.db"))
@@ -308,26 +328,26 @@ func TestOneStoreAway(t *testing.T) {
 func TestLimitOfSeveralStores(t *testing.T) {
 	e := withStores(t, 2)
 	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute}
-	if !e.guardDeadline().IsZero() {
+	if e.guardDeadline() != 0 {
 		t.Error("there is a limit without a sysid")
 	}
 	a, b := e.backends[0], e.backends[1]
 	if !a.reserve() || !b.reserve() {
 		t.Fatal("no sysids")
 	}
-	a.renewedAt = time.Now().Add(-30 * time.Second)
+	a.renewedAt = boot.Since() - 30*time.Second
 	if !b.renew() {
 		t.Fatal("not renewed")
 	}
-	if got, want := e.guardDeadline(), a.renewedAt.Add(time.Minute); !got.Equal(want) {
+	if got, want := e.guardDeadline(), a.renewedAt+time.Minute; got != want {
 		t.Errorf("the limit is %v, want %v", got, want)
 	}
 	// The sysid of a store that does not answer is given up before the guard ends all runs.
-	a.renewedAt = time.Now().Add(-time.Minute + renewMargin/2)
+	a.renewedAt = boot.Since() - time.Minute + renewMargin/2
 	if a.renew() || a.currentSysid() != "" {
 		t.Fatal("renewed too late")
 	}
-	if got, want := e.guardDeadline(), b.renewedAt.Add(time.Minute); !got.Equal(want) {
+	if got, want := e.guardDeadline(), b.renewedAt+time.Minute; got != want {
 		t.Errorf("the limit is %v, want %v", got, want)
 	}
 }
