@@ -198,9 +198,6 @@ func (b *Broker) retireIfEmpty(h *holding) {
 			b.shrinkQueue(h.queue)
 		}
 		h.jobType.unusedHoldings++
-		if h.submitter != nil {
-			h.submitter.unusedHoldings++
-		}
 		b.unusedHoldings.Push(&h.unusedLink, h)
 		b.unusedBytes += h.footprint()
 		h.jobType.holdings--
@@ -222,9 +219,6 @@ func (b *Broker) takeUnusedHolding(h *holding) {
 
 func (b *Broker) unlistUnusedHolding(h *holding) {
 	h.jobType.unusedHoldings--
-	if h.submitter != nil {
-		h.submitter.unusedHoldings--
-	}
 	b.unusedHoldings.Remove(&h.unusedLink)
 	b.unusedBytes -= h.footprint()
 }

@@ -167,12 +167,9 @@ func (c *census) checkPeers() {
 				have = &[2]int64{}
 			}
 			mustHold(int64(s.jobs) == have[0] && s.bytes == have[1], "a submitter counts %d jobs of %d bytes, but has %v", s.jobs, s.bytes, *have)
-			unused := 0
 			for i, h := range s.holdings {
 				mustHold(h.submitter == s && !h.isDead && h.index == i, "a submitter lists another's holding")
-				unused += boolToInt(h.unusedLink.InRing())
 			}
-			mustHold(unused == s.unusedHoldings, "a submitter counts %d unused holdings, but has %d", s.unusedHoldings, unused)
 		}
 		w := b.peerAt(i).worker
 		if w == nil {

@@ -39,8 +39,9 @@ type SubmitterInfo struct {
 	Peer  Peer
 	Jobs  int
 	Bytes int64
+	// Types is how many types its jobs have, and Names are up to maxShownNames of them. They are those
+	// of the latest lookVisits combinations of a type and groups.
 	Types int
-	// Names are up to maxShownNames of the types of the submitter's jobs.
 	Names [][]byte
 }
 
@@ -96,32 +97,48 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 }
 
 // Submitters lists the submitters with jobs of typ (all submitters if typ is nil). Like Types,
-// it does so piece by piece.
+// it does so piece by piece. The last slotBits bits of from are the slot of the peer to continue with;
+// the others are how many of its holdings are still to be examined, or 0 for all.
 func (b *Broker) Submitters(typ []byte, from, limit int) (submitters []SubmitterInfo, next int) {
-	for n := 0; n < lookVisits && len(submitters) < limit && from < len(b.peers.All()); from++ {
-		n++
-		s := b.peerAt(from).submitter
-		if s == nil || s.isLender {
-			continue
+	const slotBits = 24
+	slot, left := from&(1<<slotBits-1), from>>slotBits
+	for n := 0; n < lookVisits && len(submitters) < limit && slot < len(b.peers.All()); n++ {
+		s := b.peerAt(slot).submitter
+		matches := s != nil && !s.isLender
+		if matches && typ != nil {
+			if left == 0 || left > len(s.holdings) {
+				left = len(s.holdings)
+			}
+			// A holding that is dropped meanwhile is replaced by the last one, which has been examined.
+			if matches = left > 0 && s.holdings[left-1].jobCount() > 0 && bytes.Equal(s.holdings[left-1].jobType.name, typ); !matches && left > 1 {
+				left--
+				continue
+			}
 		}
-		if typ != nil {
-			n += len(s.holdings)
+		if matches {
+			info := SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes}
+			info.Types, info.Names = s.types()
+			submitters = append(submitters, info)
+			n += min(len(s.holdings), lookVisits)
 		}
-		if typ == nil || slices.ContainsFunc(s.holdings, func(h *holding) bool { return bytes.Equal(h.jobType.name, typ) && h.jobs.n > 0 }) {
-			submitters = append(submitters, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.holdings) - s.unusedHoldings, Names: s.names()})
-		}
+		slot, left = slot+1, 0
 	}
-	return submitters, continueFrom(from, len(b.peers.All()))
+	if slot >= len(b.peers.All()) {
+		return submitters, -1
+	}
+	return submitters, left<<slotBits | slot
 }
 
-// names returns up to maxShownNames types of a submitter's jobs.
-func (s *submitter) names() (names [][]byte) {
+// types returns how many types a submitter's jobs have, and up to maxShownNames of these, as far as its
+// last lookVisits holdings tell.
+func (s *submitter) types() (n int, names [][]byte) {
+	seen := map[*jobType]bool{}
 	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
-		if h.jobCount() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.jobType.name) }) {
-			if names = append(names, h.jobType.name); len(names) == maxShownNames {
-				break
+		if h.jobCount() > 0 && !seen[h.jobType] {
+			if seen[h.jobType] = true; len(names) < maxShownNames {
+				names = append(names, h.jobType.name)
 			}
 		}
 	}
-	return names
+	return len(seen), names
 }

@@ -4,13 +4,12 @@ import "gloom/broker/container"
 
 // submitter is a connection that submits jobs.
 type submitter struct {
-	id             Peer
-	holdings       []*holding
-	lastHolding    *holding // the holding used last
-	unusedHoldings int      // how many of its holdings are unused
-	jobs           int
-	bytes          int64
-	owner          uint64 // see SetOwner
+	id          Peer
+	holdings    []*holding
+	lastHolding *holding // the holding used last
+	jobs        int
+	bytes       int64
+	owner       uint64 // see SetOwner
 	// isLost reports that the submitter is lost; its holdings are being orphaned.
 	isLost bool
 	// isLender reports that the submitter is another broker (AddLender).

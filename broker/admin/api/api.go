@@ -506,7 +506,7 @@ type Submitter struct {
 	Peer
 	Jobs  int   `json:"jobs"`
 	Bytes int64 `json:"bytes"`
-	Types int   `json:"types"`
+	Types int   `json:"types"` // of its jobs, in the latest 1,024 combinations of a type and groups
 	// TypeNames are the first 16 types of its jobs.
 	TypeNames   []string `json:"type_names"`
 	UnreadBytes int      `json:"unread_bytes"` // sent, not read yet
