@@ -63,8 +63,9 @@ type brokerConn struct {
 	mu               sync.Mutex // guards the fields below
 	wake             *sync.Cond
 	queue            []brokerRequest
-	pending          int // requests that have not been sent
-	pendingChanges   int // changes that the broker has not answered yet
+	runEnded         bool // run has returned
+	pending          int  // requests that have not been sent
+	pendingChanges   int  // changes that the broker has not answered yet
 	workers          map[job.ID][]*workerConn
 	unreachableErr   error          // why requests do not reach the broker
 	pendingRuleDrops map[string]int // how many queued requests drop the rule of a pattern
@@ -89,8 +90,15 @@ type brokerRequest struct {
 	change  *gloom.Change
 	cancel  bool
 	rule    *ruleChange
-	flushed func()
+	flushed func(reached bool)
 	id      job.ID
+}
+
+// giveUp is called if a request will not be sent.
+func (e *brokerRequest) giveUp() {
+	if e.flushed != nil {
+		e.flushed(false)
+	}
 }
 
 // maxPending is the maximum number of jobs that may be on their way to the broker.
@@ -139,6 +147,11 @@ func (c *brokerConn) close() {
 
 func (c *brokerConn) queueRequest(e brokerRequest) {
 	c.mu.Lock()
+	if c.runEnded {
+		c.mu.Unlock()
+		e.giveUp()
+		return
+	}
 	c.queue = append(c.queue, e)
 	c.pending++
 	if e.change != nil {
@@ -159,10 +172,10 @@ func (c *brokerConn) backlog() (pending, changes int) {
 	return c.pending, c.pendingChanges
 }
 
-func (c *brokerConn) submit(s submission)  { c.queueRequest(brokerRequest{submit: &s, id: s.id}) }
-func (c *brokerConn) cancel(id job.ID)     { c.queueRequest(brokerRequest{cancel: true, id: id}) }
-func (c *brokerConn) setRule(r ruleChange) { c.queueRequest(brokerRequest{rule: &r}) }
-func (c *brokerConn) flush(onDone func())  { c.queueRequest(brokerRequest{flushed: onDone}) }
+func (c *brokerConn) submit(s submission)     { c.queueRequest(brokerRequest{submit: &s, id: s.id}) }
+func (c *brokerConn) cancel(id job.ID)        { c.queueRequest(brokerRequest{cancel: true, id: id}) }
+func (c *brokerConn) setRule(r ruleChange)    { c.queueRequest(brokerRequest{rule: &r}) }
+func (c *brokerConn) flush(onDone func(bool)) { c.queueRequest(brokerRequest{flushed: onDone}) }
 func (c *brokerConn) change(id job.ID, groups []string, priority *int64, delay *time.Duration) {
 	c.queueRequest(brokerRequest{change: &gloom.Change{Priority: priority, Groups: groups, Delay: delay}, id: id})
 }
@@ -181,8 +194,9 @@ func (c *brokerConn) run() {
 		if cap(c.queue) > 1<<16 {
 			c.queue = nil
 		}
+		c.runEnded = len(batch) == 0
 		c.mu.Unlock()
-		if c.ctx.Err() != nil {
+		if len(batch) == 0 {
 			return
 		}
 		for i := range batch {
@@ -194,7 +208,7 @@ func (c *brokerConn) run() {
 // send sends a request. While the broker refuses the connection, it sends the request again,
 // because nothing else would.
 func (c *brokerConn) send(e *brokerRequest) {
-	for {
+	for c.ctx.Err() == nil {
 		err := c.trySend(e)
 		var refused *gloom.RefusedError
 		switch ok := errors.As(err, &refused); {
@@ -214,8 +228,9 @@ func (c *brokerConn) send(e *brokerRequest) {
 		if e.change != nil {
 			c.recordChange()
 		}
-		return
+		break
 	}
+	e.giveUp()
 }
 
 // resendPause is the pause before the next attempt after the broker has refused the connection.
@@ -249,7 +264,7 @@ func (c *brokerConn) trySend(e *brokerRequest) (err error) {
 		err = c.applyRule(e.rule)
 	case e.flushed != nil:
 		if err = c.submitter.Ping(c.ctx); err == nil {
-			e.flushed()
+			e.flushed(true)
 		}
 	}
 	return err

@@ -170,8 +170,9 @@ type brokerLink interface {
 	// removeWorker ends a worker's connection.
 	removeWorker(w job.ID)
 	setRule(ruleChange)
-	// flush calls onDone when the broker has processed all earlier calls.
-	flush(onDone func())
+	// flush calls onDone when the broker has processed all earlier calls. If the connection is lost
+	// before that, reached is false.
+	flush(onDone func(reached bool))
 }
 
 // submission is a job as it is submitted to the broker.

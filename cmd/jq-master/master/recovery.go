@@ -136,9 +136,9 @@ func (m *machine) submitSlice(budget int) (more bool) {
 	m.allSubmitted = true
 	// The broker must have all jobs and rules before the first worker joins.
 	m.tellBroker(func(b brokerLink) {
-		b.flush(func() {
+		b.flush(func(reached bool) {
 			m.env.run(func() {
-				m.runsRestored = m.env.broker == b
+				m.runsRestored = reached && m.env.broker == b
 				m.serveAll()
 				m.restoreRuns()
 			})

@@ -384,7 +384,7 @@ func (b *naiveBroker) cancel(id job.ID) {
 func (b *naiveBroker) setServing(w job.ID, v serving) { b.later(func() { b.workers[w] = v }) }
 func (b *naiveBroker) removeWorker(w job.ID)          { b.later(func() { delete(b.workers, w) }) }
 func (b *naiveBroker) setRule(r ruleChange)           { b.later(func() { b.rules[r.pattern] = r }) }
-func (b *naiveBroker) flush(onDone func())            { b.later(onDone) }
+func (b *naiveBroker) flush(onDone func(bool))        { b.later(func() { onDone(true) }) }
 
 // serveSome serves at most n of the pending requests, in order.
 func (b *naiveBroker) serveSome(n int) {

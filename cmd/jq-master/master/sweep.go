@@ -109,8 +109,8 @@ func (m *machine) sweepSlice(p *sweepSlice) {
 		return
 	}
 	s.sweepIndex, s.sweeping = -1, nil
-	for _, onDone := range s.onSweepEnd {
-		m.tellBroker(func(b brokerLink) { b.flush(onDone) })
+	for _, onDone := range s.onSweepEnd { // onDone is also called if the connection is lost: then all jobs are submitted again, with their new groups
+		m.tellBroker(func(b brokerLink) { b.flush(func(bool) { onDone() }) })
 	}
 	s.onSweepEnd = nil
 }
