@@ -684,6 +684,26 @@ func TestPullAtOnce(t *testing.T) {
 	}
 }
 
+// TestWorkersAreListedInPages: a page begins after the last worker of the page before, even if that
+// worker has unregistered.
+func TestWorkersAreListedInPages(t *testing.T) {
+	t.Parallel()
+	c := start(t).client(t, jsonType)
+	var ids []string
+	for range 3 {
+		ids = append(ids, c.register(`{"name":"w","max_jobs":1}`))
+	}
+	first := c.do("GET", "/v1/workers?limit=2", "").wantStatus(200)
+	if cursor := first.get("cursor"); cursor != ids[1] {
+		t.Fatalf("the cursor is %s, not %s", cursor, ids[1])
+	}
+	c.do("DELETE", "/worker", "", "worker-id", ids[1]).wantStatus(204)
+	next := c.do("GET", "/v1/workers?limit=2&cursor="+ids[1], "").wantStatus(200)
+	if !strings.Contains(next.text, ids[2]) || strings.Contains(next.text, ids[0]) {
+		t.Errorf("the next page is %s", next.text)
+	}
+}
+
 // TestUnreadDetail: however many clients ask for a large job and do not read it, few replies are
 // made.
 func TestUnreadDetail(t *testing.T) {

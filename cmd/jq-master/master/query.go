@@ -279,14 +279,11 @@ func (m *Master) Bulk(ctx context.Context, action Action, f *Filter, limit int, 
 }
 
 // Workers returns at most limit workers, the oldest first, beginning after the worker with the id
-// after.
+// after, which may be gone.
 func (m *Master) Workers(after job.ID, limit int) ([]*WorkerView, error) {
 	return readMachine(m, func(mc *machine) ([]*WorkerView, error) {
 		views := []*WorkerView{}
-		workers := mc.workersByAge()
-		if !after.IsZero() {
-			workers = workers[1+slices.IndexFunc(workers, func(w *worker) bool { return w.ID == after }):]
-		}
+		workers := slices.DeleteFunc(mc.workersByAge(), func(w *worker) bool { return slices.Compare(w.ID[:], after[:]) <= 0 })
 		for _, w := range workers[:min(len(workers), limit)] {
 			v := &WorkerView{Worker: w.Worker, Running: len(w.runs), LastSeen: mc.wallAt(w.lastSeen), PauseReason: w.pauseReason, Leaving: w.Leaving, Silent: mc.now-w.lastAsked(mc.now) >= maxSilence.Milliseconds()}
 			if mc.now < w.pausedUntil {

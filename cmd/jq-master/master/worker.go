@@ -136,9 +136,9 @@ func (m *machine) serveAll() {
 	m.restoreRuns()
 }
 
-// workersByAge returns all workers, the oldest first.
+// workersByAge returns all workers by their ids, which begin with the time of registration.
 func (m *machine) workersByAge() []*worker {
-	return slices.SortedFunc(maps.Values(m.workers), func(a, b *worker) int { return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.ID[:], b.ID[:])) })
+	return slices.SortedFunc(maps.Values(m.workers), func(a, b *worker) int { return slices.Compare(a.ID[:], b.ID[:]) })
 }
 
 // A worker that pulls must have been silent for silentAfter before it may be forgotten to make room
