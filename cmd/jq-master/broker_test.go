@@ -607,6 +607,27 @@ func TestScrapesDoNotListGroups(t *testing.T) {
 	}
 }
 
+// TestStalledBrokerHTTP: if the HTTP address of a shared broker does not answer, the statistics are
+// delayed by about a second, however many names have no worker.
+func TestStalledBrokerHTTP(t *testing.T) {
+	t.Parallel()
+	b := startShared(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := start(t, append(brokerFlags(b), "--broker-http", l.Addr().String())...).client(t, jsonType)
+	for i := range 20 {
+		c.enqueue(fmt.Sprintf(`{"name":"n%d","argument":{}}`, i))
+	}
+	start := time.Now()
+	c.do("GET", "/v1/stats", "").wantStatus(200)
+	if duration := time.Since(start); duration > 10*time.Second {
+		t.Errorf("the statistics came after %v", duration)
+	}
+}
+
 // TestRulesFull: while a shared broker has no room for the rule of a constraint, the master runs no
 // job that the constraint might hold back, and /readyz says so. The master continues when the
 // constraint is dropped.

@@ -120,11 +120,11 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	if err != nil || conn == nil || detail.Job.State != job.Queued && detail.Job.State != job.Retrying {
 		return detail, err
 	}
-	if detail.WaitReason == unserved && m.allowsGloomWorkers() && m.isServed(conn, detail.Job.Name) {
-		detail.WaitReason = ""
-	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
+	if detail.WaitReason == unserved && m.allowsGloomWorkers() && m.isServed(ctx, conn, detail.Job.Name) {
+		detail.WaitReason = ""
+	}
 	explained, err := conn.broker.Rules.Explain(ctx, id.String())
 	if err != nil {
 		return detail, nil // the job is being handed out, or the broker is away
@@ -374,11 +374,13 @@ func (m *Master) countNames() (busiest []NameStats, isExpensive bool, err error)
 		busiest = append(busiest, NameStats{n.text, n.counts, served, silence, n.oldest})
 	}
 	askedCount := 0
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // for all names: every reply with statistics waits
+	defer cancel()
 	for i := range busiest {
 		n := &busiest[i]
 		if askedCount < maxAsked && !n.Served && n.States[job.Queued]+n.States[job.Retrying] > 0 && m.allowsGloomWorkers() {
 			askedCount++
-			n.Served = m.isServed(conn, n.Name)
+			n.Served = m.isServed(ctx, conn, n.Name)
 		}
 	}
 	return busiest, len(names) > manyNames || askedCount > 0, nil
@@ -395,13 +397,8 @@ func (m *Master) allowsGloomWorkers() bool {
 
 // isServed reports whether a Gloom worker serves a name. It also returns true while the broker
 // cannot tell, because the unknown should not be reported as a fault.
-func (m *Master) isServed(conn *brokerConn, name string) bool {
-	if conn == nil {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(conn.ctx, time.Second)
-	defer cancel()
-	return conn.broker.Rules.Served(ctx, m.opt.Prefix+name)
+func (m *Master) isServed(ctx context.Context, conn *brokerConn, name string) bool {
+	return conn == nil || conn.broker.Rules.Served(ctx, m.opt.Prefix+name)
 }
 
 // cached holds a result for a second if it was expensive to get.
