@@ -136,3 +136,11 @@ func TestLostDuringOutage(t *testing.T) {
 		t.Errorf("pulled %v, want %v", got, job)
 	}
 }
+
+// TestShortestStoreWait: a report always has time for a round trip to the store.
+func TestShortestStoreWait(t *testing.T) {
+	o := defaults()
+	if o.limits.StoreWait = 0; o.validate() == nil {
+		t.Error("--store-wait 0 is allowed")
+	}
+}

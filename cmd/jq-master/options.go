@@ -142,7 +142,7 @@ func (o *options) validate() error {
 		checkRange("backoff-base", limits.BackoffBase, time.Millisecond, day),
 		checkRange("backoff-cap", limits.BackoffCap, limits.BackoffBase, 365*day),
 		checkRange("aging", limits.Aging, 0, 7*day),
-		checkRange("store-wait", limits.StoreWait, 0, time.Hour),
+		checkRange("store-wait", limits.StoreWait, 100*time.Millisecond, time.Hour), // a report waits for the store at least once
 		checkRange("broker-wait", limits.BrokerWait, time.Second, time.Hour),
 		checkRange("result-ttl", limits.ResultTTL, time.Second, 365*day),
 		checkRange("keep-ended", limits.KeepEnded, time.Second, 365*day),
