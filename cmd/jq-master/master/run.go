@@ -159,11 +159,7 @@ func (m *machine) leaveRun(r *record, run *run, answer func(brokerJob)) {
 func (m *machine) onPushAnswer(r *record, run *run, attempt int32, a Answer) {
 	w := run.worker
 	current := r.runInfo != nil && r.runInfo.run == run && r.Attempt == attempt
-	if current && r.op != opNone {
-		if a.Kind == AnswerTaken {
-			m.markReachable(w)
-			return
-		}
+	if current && r.op != opNone && a.Kind != AnswerTaken {
 		r.addOnIdle(func() { m.onPushAnswer(r, run, attempt, a) })
 		return
 	}

@@ -81,6 +81,39 @@ func (p *pushRecorder) Push(_ *job.Worker, h *job.Handout, onAnswer func(Answer)
 	p.names, p.onAnswer = append(p.names, h.Name), append(p.onAnswer, onAnswer)
 }
 
+// TestPushAnswerAfterReport: an answer to a push that comes while the worker's report is being
+// written counts.
+func TestPushAnswerAfterReport(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	k := w.someWorker()
+	pushes := &pushRecorder{}
+	m.env.push = pushes
+	var id job.ID
+	w.step(m, func() {
+		m.submitSlice(1)
+		m.workersMayGetJobs = true
+		m.updateServing(k)
+		m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000}}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }})
+	})
+	for len(pushes.names) == 0 {
+		w.store.flush()
+		w.broker.serveSome(1 << 20)
+		w.broker.match()
+	}
+	w.step(m, func() {
+		m.report(k, &Report{Job: id, Outcome: job.Outcome{Success: true}}, func(error) {})
+		if m.jobs.Get(id).op == opNone {
+			t.Fatal("the report is not being written")
+		}
+		m.onPushAnswer(m.jobs.Get(id), m.jobs.Get(id).runInfo.run, 1, Answer{Kind: AnswerTaken})
+	})
+	w.store.flush()
+	if n := m.metrics.pushes[AnswerTaken]; n != 1 {
+		t.Errorf("%d answers are counted", n)
+	}
+}
+
 // TestCancelsExpire: the list of cancelled runs of a worker that sends no heartbeats does not grow
 // forever.
 func TestCancelsExpire(t *testing.T) {
