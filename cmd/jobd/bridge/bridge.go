@@ -197,10 +197,11 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}
 	startCtx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	sendTime := time.Now()
 	if err := s.Register(startCtx); err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
-	b.lease.start(cfg.Lease, time.Now())
+	b.lease.start(cfg.Lease, sendTime)
 	if err := b.connect(); err != nil {
 		return nil, err
 	}

@@ -569,6 +569,35 @@ func TestResultIsWrittenBeforeClientGetsIt(t *testing.T) {
 	}
 }
 
+// slowStartStore is a store that needs a while to register the daemon, and then takes no renewals.
+type slowStartStore struct {
+	*storetest.Memory
+	registeredAt *time.Time
+}
+
+func (s slowStartStore) Register(ctx context.Context) error {
+	*s.registeredAt = time.Now()
+	time.Sleep(50 * time.Millisecond)
+	return s.Memory.Register(ctx)
+}
+
+func (s slowStartStore) Renew(context.Context) error { return storetest.ErrUnreachable }
+
+// TestFirstLeaseBeginsWithItsStatement: the first lease counts from the moment when the statement
+// that registers the daemon is sent. The database may count from there.
+func TestFirstLeaseBeginsWithItsStatement(t *testing.T) {
+	cfg := configFor(t, "a")
+	s := slowStartStore{storetest.NewTable().Open(cfg.Name, cfg.Lease, store.Process{}), new(time.Time)}
+	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	if expiresAt, _ := b.lease.expiry(); expiresAt.After(s.registeredAt.Add(cfg.Lease)) {
+		t.Errorf("the lease ends %v too late", expiresAt.Sub(s.registeredAt.Add(cfg.Lease)))
+	}
+}
+
 // unreadableStore is a store whose waiting rows cannot be read; all other calls work.
 type unreadableStore struct {
 	*storetest.Memory
