@@ -157,8 +157,8 @@ const (
 	maxHeaderBytes = 16 << 10
 )
 
-// Serve serves with h until Shutdown or Close. A handler that waits must call AllowLongAnswer,
-// which lifts the deadline.
+// Serve serves with h until Shutdown or Close. A handler that waits must read the body first: then
+// the server lifts the deadline for reading, and notices when the client goes.
 func (d *Door) Serve(h http.Handler) {
 	d.server = &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: writeTimeout,
@@ -194,13 +194,6 @@ func (d *Door) warnOfCerts() {
 			d.certs.LogWarning()
 		}
 	}
-}
-
-// AllowLongAnswer allows a request to stay unanswered for any time once its body has been read.
-// Otherwise the context of the request ends when the deadline for reading the request
-// passes.
-func AllowLongAnswer(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
 // Addr returns the bound address.

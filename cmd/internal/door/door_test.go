@@ -81,7 +81,6 @@ func TestConnectionsBeyondLimitGetError(t *testing.T) {
 	d := startDoor(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			_, _ = current.Load().Admit(w, r, Requirements{Methods: []string{http.MethodGet}})
-			AllowLongAnswer(w)
 			<-release
 		}
 		if isOverLimit(r) {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"gloom/cmd/internal/door"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
@@ -72,7 +71,6 @@ func (s *Web) add(r *request) error {
 		reply.Stored = new(bool)
 		*reply.Stored = true
 	default:
-		door.AllowLongAnswer(r.w)
 		ctx, cancel := context.WithTimeout(r.Context(), storedWait)
 		defer cancel()
 		err := s.queue.Stored(ctx, receipt)
