@@ -6,3 +6,10 @@ func (s *Server) UnfinishedBytes() int {
 	defer s.unfinished.mu.Unlock()
 	return s.unfinished.totalBytes
 }
+
+// Connections returns the number of open connections.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}

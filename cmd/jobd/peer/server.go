@@ -72,13 +72,6 @@ func Listen(host string, port int, opt Options) (*Server, error) {
 // Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Connections returns the number of open connections.
-func (s *Server) Connections() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
-}
-
 // Serve accepts connections and serves their requests with routes. It returns after Shutdown or
 // Close.
 func (s *Server) Serve(routes Routes) {
