@@ -325,6 +325,8 @@ func (s *SQL) lockBest(ctx context.Context, tx *sql.Tx, target string, maxRows, 
 	return accepted, more || len(seen) > 0, nil
 }
 
+// priorityExpr returns the SQL of a row's priority, also in a join with the companion table, which
+// has no such column.
 func (s *SQL) priorityExpr() string {
 	if s.table().hasPrio {
 		return "COALESCE(CAST(LEAST(priority, 9223372036854775807) AS SIGNED), 0)"
@@ -403,7 +405,7 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 // checkOwner returns ErrFenced unless our lease is valid. It locks our record until the transaction
 // ends, so that a daemon that later settles this incarnation sees the claims made here.
 func (s *SQL) checkOwner(ctx context.Context, tx *sql.Tx) error {
-	found, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
+	found, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table().claims, -s.Token()))
 	if err == nil && len(found) == 0 {
 		err = ErrFenced
 	}
@@ -556,7 +558,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 		if err := s.undoBegins(ctx, tx, doubtful, token); err != nil {
 			return err
 		}
-		claims, err := s.queryRows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriorityExpr()+" FROM "+s.table().claims+" c"+primaryKeyHint+
+		claims, err := s.queryRows(ctx, tx, "SELECT c.id, j.target, "+s.priorityExpr()+" FROM "+s.table().claims+" c"+primaryKeyHint+
 			" STRAIGHT_JOIN "+s.table().name+" j"+primaryKeyHint+" ON j.id = c.id WHERE c.id IN ("+joinIDs(ids)+
 			") AND c.token = ? AND j.status = 'accepted' FOR UPDATE", token)
 		if err != nil {
@@ -607,13 +609,6 @@ func (s *SQL) undoBegins(ctx context.Context, tx *sql.Tx, doubtful map[int64]*un
 	return err
 }
 
-func (s *SQL) joinedPriorityExpr() string {
-	if s.table().hasPrio {
-		return "COALESCE(CAST(LEAST(j.priority, 9223372036854775807) AS SIGNED), 0)"
-	}
-	return "0"
-}
-
 // dropUncertain removes the given doubts about rows, but not later doubts about the same rows.
 func (s *SQL) dropUncertain(doubtful map[int64]*uncertainAccept, ids []int64) {
 	s.mu.Lock()
@@ -650,7 +645,7 @@ func (s *SQL) deleteClaims(ctx context.Context, tx *sql.Tx, ids []int64) error {
 		return err
 	}
 	// MariaDB may report success for a DELETE that KILL QUERY or its time limit has ended.
-	remainingIDs, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().claims+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
+	remainingIDs, err := queryIDs(ctx, tx, "SELECT id FROM "+s.table().claims+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
 	if err == nil && len(remainingIDs) > 0 {
 		err = errNotDeleted
 	}

@@ -78,7 +78,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, tableNumberID))
+	_, err = queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d FOR UPDATE", s.table().claims, tableNumberID))
 	return err
 }
 
@@ -222,7 +222,7 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 	s.mu.Lock()
 	token, old := s.token, s.claimsNumber
 	s.mu.Unlock()
-	records, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, tableNumberID, old, token))
+	records, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, tableNumberID, old, token))
 	if err != nil {
 		return 0, err
 	}
@@ -262,7 +262,7 @@ func (s *SQL) Leave(ctx context.Context) error {
 		return nil
 	}
 	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
-		ids, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
+		ids, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
 		if err != nil {
 			return err
 		}
@@ -333,10 +333,10 @@ func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (Se
 	targets := make(map[string]bool)
 	sum.Incomplete = len(orphans.Except) > 0
 	for {
-		ids, err := s.queryIDs(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
+		ids, err := queryIDs(ctx, s.db, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
 			s.table().claims, owner.Token, joinIDs(append([]int64{tableNumberID}, orphans.Except...)), maxPage))
 		if err != nil {
-			return sum, err
+			return sum, s.statementError(err)
 		}
 		if len(ids) == 0 {
 			break
@@ -361,7 +361,8 @@ func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (Se
 
 // OwnClaims implements Store.
 func (s *SQL) OwnClaims(ctx context.Context) ([]int64, error) {
-	return s.queryIDs(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, s.Token()))
+	ids, err := queryIDs(ctx, s.db, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, s.Token()))
+	return ids, s.statementError(err)
 }
 
 // SettleOwnClaims implements Store.
@@ -371,23 +372,6 @@ func (s *SQL) SettleOwnClaims(ctx context.Context, ids []int64, orphans OrphanPo
 	_, err = s.settlePart(ctx, Owner{Token: s.Token()}, orphans, ids, &sum, targets)
 	sum.Targets = slices.Sorted(maps.Keys(targets))
 	return sum, err
-}
-
-func (s *SQL) queryIDs(ctx context.Context, query string) ([]int64, error) {
-	rows, err := s.db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, s.statementError(err)
-	}
-	defer rows.Close()
-	var ids []int64
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, s.statementError(rows.Err())
 }
 
 // settlePart settles some rows and returns how many. The others were locked, or have been missing
@@ -400,7 +384,7 @@ func (s *SQL) settlePart(ctx context.Context, owner Owner, orphans OrphanPolicy,
 	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
 		reason, _ := s.table().stderr.cutToFit(orphans.Reason, maxReason)
 		part, freedClaims, names = SettleResult{FailedRows: make(map[int64]string)}, nil, nil
-		claims, err := s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
+		claims, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
 			s.table().claims, primaryKeyHint, joinIDs(ids), owner.Token, s.skipLocked))
 		if err != nil || len(claims) == 0 {
 			return err
@@ -476,7 +460,7 @@ func (s *SQL) claimsWithoutRow(ctx context.Context, tx *sql.Tx, claims []int64, 
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	exists, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(missing)+")")
+	exists, err := queryIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(missing)+")")
 	if err != nil {
 		return nil, err
 	}

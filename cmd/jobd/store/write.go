@@ -532,7 +532,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 	}
 	claimed := missing
 	if s.hasClaimsTable {
-		claimed, err = s.queryTxIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, joinIDs(missing), token))
+		claimed, err = queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table().claims, joinIDs(missing), token))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -550,7 +550,7 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 			claimed = slices.Concat(claimed, unknown, slices.Collect(maps.Keys(locked)))
 		}
 	}
-	exists, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(missing)+")")
+	exists, err := queryIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(missing)+")")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -591,7 +591,7 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
 	}
 	reason, _ := s.table().stderr.cutToFit(DeathReason(s.options.Name), maxReason)
-	done, err := s.queryTxIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+
+	done, err := queryIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+
 		") AND (status = 'done' AND result = 'fail' AND stderr = "+s.table().stderr.pattern()+" OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
 	for _, id := range done {
 		rows[id] = lockedRow{status: Running}
@@ -600,8 +600,8 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 	return err
 }
 
-func (s *SQL) queryTxIDs(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]int64, error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
+func queryIDs(ctx context.Context, db querier, query string, args ...any) ([]int64, error) {
+	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
