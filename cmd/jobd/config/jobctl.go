@@ -23,19 +23,9 @@ const (
 func DefaultJobctl() *Jobctl { return &Jobctl{Host: "127.0.0.1", LogLevel: "warn"} }
 
 // LoadJobctl reads the configuration of jobctl.
-func LoadJobctl(path string) (*Jobctl, error) {
-	_, r, err := openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	c := readJobctl(r)
-	if err := r.firstErr(); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
+func LoadJobctl(path string) (*Jobctl, error) { return load(path, readJobctl) }
 
-func readJobctl(r *reader) *Jobctl {
+func readJobctl(_ *document, r *reader) *Jobctl {
 	byDefault := DefaultJobctl()
 	c := &Jobctl{
 		Master:   r.readBoolean("master"),

@@ -18,19 +18,9 @@ type Master struct {
 }
 
 // LoadMaster reads the configuration of jobd-master.
-func LoadMaster(path string) (*Master, error) {
-	_, r, err := openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	m := readMaster(r)
-	if err := r.firstErr(); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
+func LoadMaster(path string) (*Master, error) { return load(path, readMaster) }
 
-func readMaster(r *reader) *Master {
+func readMaster(_ *document, r *reader) *Master {
 	m := &Master{
 		Server:               r.readServer(),
 		PingInterval:         r.readSeconds("ping_interval", "an integer", 30*time.Second, 100*time.Millisecond),

@@ -18,8 +18,8 @@ func TestReadmeNamesAllKeys(t *testing.T) {
 	}
 	worker, master, jobctl := reader{unnamedSection: &section{}}, reader{unnamedSection: &section{}}, reader{unnamedSection: &section{}}
 	readWorker(&document{sections: []*section{{}}}, &worker)
-	readMaster(&master)
-	readJobctl(&jobctl)
+	readMaster(nil, &master)
+	readJobctl(nil, &jobctl)
 	for title, known := range map[string][]string{
 		"### jobd.conf\n":        append(worker.known, "launcher.env.X"),
 		"### jobd-master.conf\n": master.known,

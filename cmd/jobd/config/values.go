@@ -37,23 +37,21 @@ func (f *Faults) Unwrap() error { return f.firstErr }
 // All returns all faults and warnings, for the person who corrects the file.
 func (f *Faults) All() []string { return append(slices.Clone(f.List), f.warnings...) }
 
-func (r *reader) firstErr() error {
-	if r.faults.firstErr == nil {
-		return nil
-	}
-	return &r.faults
-}
-
-func openFile(path string) (*document, *reader, error) {
+// load reads a file; an error of its content is a *Faults.
+func load[T any](path string, read func(*document, *reader) *T) (*T, error) {
 	text, err := guard.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("file %s not found", path)
+		return nil, fmt.Errorf("file %s not found", path)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	doc := parseDocument(string(text))
-	return doc, &reader{path: path, unnamedSection: doc.unnamedSection()}, nil
+	r := &reader{path: path, unnamedSection: doc.unnamedSection()}
+	if out := read(doc, r); r.faults.firstErr == nil {
+		return out, nil
+	}
+	return nil, &r.faults
 }
 
 // fail records an error for a key of the unnamed section.

@@ -98,17 +98,7 @@ type Broker struct {
 }
 
 // LoadWorker reads the configuration of jobd.
-func LoadWorker(path string) (*Worker, error) {
-	doc, r, err := openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	w := readWorker(doc, r)
-	if err := r.firstErr(); err != nil {
-		return nil, err
-	}
-	return w, nil
-}
+func LoadWorker(path string) (*Worker, error) { return load(path, readWorker) }
 
 func readWorker(doc *document, r *reader) *Worker {
 	w := &Worker{Name: r.readText("name", ""), Server: r.readServer()}
