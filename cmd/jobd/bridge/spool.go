@@ -70,11 +70,7 @@ func (s *spool) saveResult(token int64, f store.Result) error {
 }
 
 func (s *spool) loadResult(token, id int64) (store.Result, error) {
-	return s.read(s.filePath(token, id))
-}
-
-func (s *spool) read(path string) (store.Result, error) {
-	entry, _, err := s.readEntry(path)
+	entry, _, err := s.readEntry(s.filePath(token, id))
 	return entry.Final, err
 }
 
