@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"fmt"
+	"mime"
 	"strconv"
 	"strings"
 
@@ -172,10 +173,13 @@ func replyType(header []string, request string) string {
 		preferences[1].name = msgpackType
 	}
 	for position, part := range strings.Split(strings.Join(header, ","), ",") {
-		q := quality(part)
-		name, _, _ := strings.Cut(part, ";")
+		name, params, _ := mime.ParseMediaType(part)
+		q := 1.0
+		if text, ok := params["q"]; ok {
+			q, _ = strconv.ParseFloat(text, 64)
+		}
 		for i := range preferences {
-			preferences[i].apply(strings.ToLower(strings.TrimSpace(name)), q, position+1)
+			preferences[i].apply(name, q, position+1)
 		}
 	}
 	a, b := &preferences[0], &preferences[1]
@@ -186,17 +190,6 @@ func replyType(header []string, request string) string {
 		return ""
 	}
 	return a.name
-}
-
-// quality returns the quality value (q) of one part of an Accept header.
-func quality(part string) float64 {
-	for i, p := range strings.Split(part, ";") {
-		if v, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(p)), "q="); ok && i > 0 {
-			q, _ := strconv.ParseFloat(v, 64)
-			return q
-		}
-	}
-	return 1
 }
 
 // encodingPreference says how much a client prefers an encoding.
