@@ -240,7 +240,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			if !timeUp {
+			if !timeUp && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				s.log.Warn().Msgf("the drain timeout has passed; given up: %s", leftovers)
 			}
 			s.endLeftovers()

@@ -38,13 +38,13 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			opt := settings.Default()
 			opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
-			srv, err := server.Start(opt, zerolog.Nop())
+			log := &throwaway.Log{}
+			srv, err := server.Start(opt, zerolog.New(log))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer srv.Close()
 			submitUnserved(t, srv)
-			log := &throwaway.Log{}
 			hangups := make(chan bool, 1)
 			signals := daemon.Notify(func() { hangups <- true })
 			defer signals.Close()
@@ -82,6 +82,10 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 			}
 			if err := log.Await("stopped at once; lost: 1 queued job"); err != nil {
 				t.Error(err)
+			}
+			<-srv.Done()
+			if strings.Contains(log.String(), "timeout has passed") {
+				t.Errorf("logged a timeout of an hour:\n%s", log)
 			}
 		})
 	}
