@@ -90,6 +90,10 @@ func (t *Tokens) Load() error {
 	if t.File == "" {
 		return nil
 	}
+	// The first reading of a pipe has taken its data, and another one may wait for ever.
+	if info, err := os.Stat(t.File); t.grants.Load() != nil && err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		return fmt.Errorf("%s: is a pipe, which cannot be read again", t.File)
+	}
 	data, err := ReadFile(t.File)
 	if err != nil {
 		return err

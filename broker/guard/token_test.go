@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -146,6 +147,13 @@ func TestFailedReloadKeepsTokens(t *testing.T) {
 	if err := k.Load(); err == nil {
 		t.Error("a missing file was read")
 	}
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Load(); err == nil || !strings.Contains(err.Error(), "pipe") {
+		t.Errorf("a pipe: %v", err)
+	}
+	_ = os.Remove(file)
 	if k.Find([]byte("one")) != grant || k.Find([]byte("three")) != nil {
 		t.Error("a file that cannot be read changed the tokens")
 	}

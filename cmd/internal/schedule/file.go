@@ -70,6 +70,9 @@ func (f *File) Reload() error {
 }
 
 func (f *File) read() (map[Key]Spec, error) {
+	if info, err := os.Stat(f.path); err == nil && info.Mode()&os.ModeNamedPipe != 0 { // opening it may wait for ever
+		return nil, errors.New("it is a pipe, which cannot be read again")
+	}
 	data, err := guard.ReadFile(f.path)
 	var path *os.PathError
 	if errors.As(err, &path) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -119,6 +120,15 @@ func TestFileIsAcceptedAsWhole(t *testing.T) {
 		}
 	}
 	os.Remove(path)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.path = pipe
+	if err := f.Reload(); err == nil || !strings.Contains(err.Error(), "pipe") {
+		t.Errorf("a pipe: %v", err)
+	}
+	f.path = path
 	if err := f.Reload(); err == nil {
 		t.Error("a file that is gone is read")
 	}
