@@ -27,9 +27,6 @@ func (m *sqlTime) Scan(from any) error {
 		s = v
 	case []byte:
 		s = string(v)
-	case time.Time:
-		*m = sqlTime(v.UTC())
-		return nil
 	default:
 		return fmt.Errorf("a time cannot be read from a %T", from)
 	}
