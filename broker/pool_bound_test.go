@@ -61,3 +61,50 @@ func TestPoolBytesAreBounded(t *testing.T) {
 		t.Errorf("%d bytes are counted without workers", b.poolBytes)
 	}
 }
+
+// TestLargePoolIsForgottenInSlices: when the only worker of a set of very many types leaves, no command
+// removes all pairs. In the meantime a worker with the same set gets jobs, and new types are paired.
+func TestLargePoolIsForgottenInSlices(t *testing.T) {
+	if InvariantsEnabled {
+		t.Skip("10,000 checks of 10,000 types take minutes; the other build runs this")
+	}
+	const types = 5 * choreSteps
+	b := New(Config{Retries: 3, MaxUnusedTypes: types})
+	submitter := b.AddSubmitter()
+	submit := func(i int) {
+		b.Submit(0, submitter, &Submission{ID: fmt.Append(nil, i), Type: fmt.Append(nil, "t", i), Body: []byte("1")})
+	}
+	finish := func() {
+		for b.NextTick() <= 0 {
+			b.Tick(0)
+		}
+	}
+	join := func() Peer {
+		w := b.AddWorker()
+		b.Join(0, w, &JoinRequest{Types: [][]byte{[]byte("*")}})
+		return w
+	}
+	for i := range types {
+		submit(i)
+	}
+	first := join()
+	finish()
+	if b.pairs.Len() != types {
+		t.Fatalf("%d pairs of %d types", b.pairs.Len(), types)
+	}
+	b.RemovePeer(0, first)
+	if removed := types - b.pairs.Len(); removed == 0 || removed > choreSteps {
+		t.Errorf("the loss of the worker removes %d pairs", removed)
+	}
+	second := join()
+	submit(types)
+	finish()
+	if runs, _ := b.RunCount(second); runs != 1 || b.pairs.Len() != types+1 || b.pools.Len() != 1 {
+		t.Errorf("the second worker has %d jobs; there are %d pairs and %d pools", runs, b.pairs.Len(), b.pools.Len())
+	}
+	b.RemovePeer(0, second)
+	finish()
+	if b.pairs.Len()+b.pools.Len() != 0 || b.poolBytes != 0 {
+		t.Errorf("%d pairs and %d pools of %d bytes are left", b.pairs.Len(), b.pools.Len(), b.poolBytes)
+	}
+}
