@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -196,12 +197,32 @@ fail.`,
 // drainPause is the time between two requests to a broker that drains.
 const drainPause = 200 * time.Millisecond
 
+// unservedTypes names the types whose jobs wait although no worker serves them; "" if there are none.
+func (o *operatorClient) unservedTypes(ctx context.Context) string {
+	const maxNames = 3
+	var names []string
+	_, _ = eachItem(ctx, o, "/v1/types", pageSize, func(x api.Type) error { // after an error, there is less to say
+		if x.Unserved() {
+			names = append(names, cli.QuoteName(x.Type))
+		}
+		return nil
+	})
+	if n := len(names) - maxNames; n > 0 {
+		names = append(names[:maxNames], cli.Plural(n, "other type"))
+	}
+	return strings.Join(names, ", ")
+}
+
 func (t *tool) drain(ctx context.Context, wait bool) error {
 	o := t.conn.operator()
+	unserved := o.unservedTypes(ctx)
 	if err := o.call(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
 		return err
 	}
 	t.note("the broker at %s is draining", o.addr)
+	if unserved != "" {
+		t.note("no worker serves %s: the broker waits for these jobs, too, up to its --drain-timeout (gloom purge TYPE cancels them)", unserved)
+	}
 	if !wait {
 		return nil
 	}

@@ -20,6 +20,7 @@ import (
 )
 
 func newDead(t *tool) *cobra.Command {
+	list := newDeadLs(t)
 	cmd := &cobra.Command{
 		Use:   "dead COMMAND",
 		Short: "List, show, retry and discard jobs that failed",
@@ -29,16 +30,9 @@ them again, and discard them.`,
 		Example: `  gloom dead ls
   gloom dead show mail 8fk2-17
   gloom dead retry mail --all`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			f := cli.Usagef("dead needs a command")
-			if len(args) > 0 {
-				f = cli.Usagef("dead: unknown command %q", args[0])
-			}
-			return f.SetHint("gloom dead ls, show, retry or discard")
-		},
-		Args: cobra.ArbitraryArgs,
+		Args: cobra.NoArgs, RunE: list.RunE, // "gloom dead" lists, too
 	}
-	cmd.AddCommand(newDeadLs(t), newDeadShow(t), newDeadRetry(t), newDeadDiscard(t))
+	cmd.AddCommand(list, newDeadShow(t), newDeadRetry(t), newDeadDiscard(t))
 	return cmd
 }
 

@@ -23,7 +23,7 @@ func TestDrainReplaced(t *testing.T) {
 		case r.Method == http.MethodPost:
 			w.WriteHeader(http.StatusAccepted)
 			answer = `{"draining":true}`
-		case looks.Add(1) > 1:
+		case r.URL.Path == "/v1/status" && looks.Add(1) > 1:
 			answer = `{"draining":false}`
 		}
 		_, _ = w.Write([]byte(answer))

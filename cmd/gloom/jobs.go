@@ -103,11 +103,12 @@ func newJobs(t *tool) *cobra.Command {
 		Args:              atMost("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := "jobs"
+			path, unknownType := "jobs", func() string { return "" }
 			if len(args) > 0 {
 				path = "types/" + api.Segment(args[0]) + "/jobs"
-				l.whyEmpty = func() string { return t.unknownTypeNote(cmd.Context(), args[0]) }
+				unknownType = func() string { return t.unknownTypeNote(cmd.Context(), args[0]) }
 			}
+			l.whyEmpty = unknownType
 			if l.allColumns {
 				l.limit = math.MaxInt
 			}
@@ -132,6 +133,7 @@ func newJobs(t *tool) *cobra.Command {
 			if all && query == "" {
 				emptyText = "no jobs are waiting or running"
 			}
+			l.whyEmpty = func() string { return cmp.Or(unknownType(), "; --ended lists those that have ended") }
 			return printListing(cmd.Context(), l, path+"?"+query, emptyText, l.jobTable)
 		},
 	}

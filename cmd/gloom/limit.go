@@ -62,6 +62,9 @@ func newLimit(t *tool) *cobra.Command {
 			return l.runType(cmd.Context(), args[0])
 		},
 	}
+	for _, flag := range []string{"-j", "-c", "--jobs"} {
+		cli.SetWordHint(cmd, flag, "did you mean --concurrency?")
+	}
 	f := cmd.Flags()
 	f.Var(&textFlag{typ: "number", parse: l.concurrency.parseNumber}, "concurrency", "maximum number of jobs that run at a time, or none; 0 holds a group back")
 	f.Var(&textFlag{typ: "rate", parse: l.rate.parseRate}, "rate", "maximum rate of jobs handed out: 100/s, 30/m, 5/h or none")

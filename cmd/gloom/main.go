@@ -73,8 +73,14 @@ func newRoot() *cobra.Command {
 		},
 	}
 	cli.SetTopics(root, cli.Topic{Name: "flags", Short: "Flags that all commands take", Text: connectionHelp})
-	cli.SetWordHint(root, "start", "gloomd starts a broker")
-	cli.SetWordHint(root, "stop", "gloom drain stops the broker gracefully")
+	const ended = "gloom jobs --ended lists jobs that have ended, gloom job ID shows the life of one"
+	for word, hint := range map[string]string{
+		"start": "gloomd starts a broker", "stop": "gloom drain stops the broker gracefully",
+		"log": ended, "logs": ended, "history": ended + "; gloom top --since 3h shows the rates",
+		"peers": "gloom ls workers and gloom ls submitters list the peers of a broker, gloom fleet the other brokers",
+	} {
+		cli.SetWordHint(root, word, hint)
+	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")
 	t.conn.bind(root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("context", completeContext) // it fails only for an unknown flag

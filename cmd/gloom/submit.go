@@ -102,6 +102,7 @@ func newSubmit(t *tool) *cobra.Command {
 		cli.Topic{Name: "bodies", Short: "Bodies and answers that are JSON, text or bytes", Text: bodiesTopic},
 		cli.Topic{Name: "lines", Short: "Many jobs, lost connections and resuming", Text: linesTopic})
 	cli.SetWordHint(cmd, "-p", "did you mean --priority?")
+	cli.SetWordHint(cmd, "--wait", "gloom submit waits for the answer by itself; --detach does not wait")
 	cli.SetWordHint(cmd, "--retry", "did you mean --retries?")
 	cli.SetWordHint(cmd, "--file", "gloom submit TYPE - <FILE sends a file, --lines FILE a job for each of its lines")
 	cli.SetWordHint(cmd, "--type", "the type is an argument: gloom submit TYPE BODY")

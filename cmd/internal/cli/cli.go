@@ -253,6 +253,7 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 func flagError(cmd *cobra.Command, err error) error {
 	var notExist *pflag.NotExistError
 	var value *pflag.InvalidValueError
+	var noValue *pflag.ValueRequiredError
 	if errors.As(err, &notExist) {
 		dashes := "--"
 		if notExist.GetSpecifiedShortnames() != "" {
@@ -272,6 +273,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		if hint := addressHint(cmd); hint != "" && slices.Contains([]string{"port", "host", "listen", "bind", "addr", "address"}, notExist.GetSpecifiedName()) {
 			return Usagef("%w", err).SetHint("%s", hint)
 		}
+	case errors.As(err, &noValue):
+		kind, usage := pflag.UnquoteUsage(noValue.GetFlag())
+		return Usagef("%w", err).SetHint("--%s %s: %s", noValue.GetFlag().Name, kind, usage)
 	case errors.As(err, &value):
 		flag, given := value.GetFlag(), value.GetValue()
 		err = invalidValue(flag, given, value.Unwrap(), "")

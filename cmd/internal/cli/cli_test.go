@@ -58,6 +58,7 @@ func TestExitStatusOfEachFailure(t *testing.T) {
 		{"run --wait long", 2, "prog: --wait \"long\": must be a time such as 1m30s, 5s or 200ms\nhint: prog run --help lists the options with their defaults\n"},
 		{"run --wait 30", 2, "prog: --wait \"30\": must be a time such as 1m30s, 5s or 200ms\nhint: did you mean --wait 30s?\n"},
 		{"run --nubmer 1", 2, "prog: unknown flag: --nubmer\nhint: did you mean --number?\n"},
+		{"run --wait", 2, "prog: flag needs an argument: --wait\nhint: --wait time: how much time passes\n"},
 		{"run -x", 2, "prog: unknown shorthand flag: 'x' in -x\nhint: prog run --help lists the options with their defaults\n"},
 		{"run --numbers 1", 2, "prog: unknown flag: --numbers\nhint: one is enough\n"},
 		{"run -n1", 2, "prog: unknown shorthand flag: 'n' in -n1\nhint: it has a long name\n"},
