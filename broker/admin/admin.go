@@ -60,9 +60,11 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	for _, r := range routes {
 		a.mux.HandleFunc(r.pattern, a.withAuthorization(r))
 	}
-	a.mux.HandleFunc("/v1/", a.notFound)
-	a.mux.HandleFunc("/", web.Site.ServeHTTP)
+	for _, path := range web.Site.Paths() {
+		a.mux.HandleFunc("GET "+path, web.Site.ServeHTTP)
+	}
 	a.mux.HandleFunc("GET /{$}", a.getPage)
+	a.mux.HandleFunc("/", a.notFound)
 	go a.recordMoments(srv.Done())
 	if srv.Options().Pprof {
 		a.mux.HandleFunc("GET /debug/pprof/", a.withAuthorization(route{serve: withoutError(pprof.Index)}))

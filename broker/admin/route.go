@@ -155,7 +155,7 @@ func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = m
-		if _, p := a.mux.Handler(probe); p != "" && p != "/v1/" {
+		if _, p := a.mux.Handler(probe); p != "" && p != "/" {
 			methods = append(methods, m)
 		}
 	}

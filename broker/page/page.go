@@ -131,7 +131,15 @@ func fileNames(in fs.FS) map[string]bool {
 }
 
 // Paths returns the paths of all files, sorted, without "/".
-func (s *Site) Paths() []string { return slices.Sorted(maps.Keys(s.files())) }
+func (s *Site) Paths() (paths []string) {
+	for _, in := range s.daemon.folders() {
+		for name := range fileNames(in) {
+			paths = append(paths, "/"+name)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
 
 // indentPattern matches indents, which are removed to save half a kilobyte on a first visit.
 var indentPattern = regexp.MustCompile(`(?m)^[ \t]+`)
