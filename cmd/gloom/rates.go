@@ -51,7 +51,7 @@ func (p *topCommand) printHistory(ctx context.Context) error {
 			return err
 		}
 		if p.json {
-			if err := p.printJSON(fmt.Appendf(nil, `{"type":%s,"history":%s}`, quoteJSON(name), raw)); err != nil {
+			if err := p.printJSON(fmt.Appendf(nil, `{"type":%s,"history":%s}`, quote(name), raw)); err != nil {
 				return err
 			}
 			continue
@@ -67,11 +67,6 @@ func (p *topCommand) printHistory(ctx context.Context) error {
 		return nil
 	}
 	return outputError(cli.PrintTable(p.stdout, func(int) table.Writer { return w }))
-}
-
-func quoteJSON(s string) []byte {
-	b, _ := json.Marshal(s) // a string can always be encoded
-	return b
 }
 
 // formatRate formats a number per second.

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"gloom/cmd/internal/process"
 )
 
 // GroupsOverMemory returns the process groups that hold more than limit bytes of memory, and how many
@@ -21,7 +23,7 @@ func GroupsOverMemory(limit int64) map[int]int64 {
 		if err != nil {
 			continue
 		}
-		fields := readStat(pid)
+		fields := process.Stat(pid)
 		if len(fields) < 22 {
 			continue // the process has ended
 		}

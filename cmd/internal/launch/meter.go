@@ -1,13 +1,12 @@
 package launch
 
 import (
-	"bytes"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"gloom/cmd/internal/boot"
+	"gloom/cmd/internal/process"
 )
 
 // clockTick is the unit of times in /proc, whatever unit the kernel uses internally.
@@ -59,7 +58,7 @@ type processTimes struct {
 
 // readTimes reads a process's times; a process that is gone has none.
 func readTimes(pid int) (t processTimes, ok bool) {
-	fields := readStat(pid)
+	fields := process.Stat(pid)
 	if len(fields) < 20 {
 		return t, false
 	}
@@ -71,11 +70,4 @@ func readTimes(pid int) (t processTimes, ok bool) {
 	t.cpu = time.Duration(number(14)+number(15)+number(16)+number(17)) * clockTick
 	t.startedAt = time.Duration(number(22)) * clockTick
 	return t, true
-}
-
-// readStat returns the fields of a process's /proc/PID/stat from field 3, the state, on: field 2,
-// the name, may contain spaces and brackets.
-func readStat(pid int) []string {
-	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gloom/cmd/internal/boot"
+	"gloom/cmd/internal/process"
 )
 
 // markName is the environment variable that marks the processes of a program. If the program has
@@ -62,10 +63,11 @@ func killAll(ctx context.Context, owner string) (killCount int, err error) {
 
 // startTime returns the time at which a process began, as /proc has it, or "" once it is gone.
 func startTime(pid int) string {
-	if fields := readStat(pid); len(fields) > 22-3 && fields[0] != "Z" && fields[0] != "X" {
-		return fields[22-3]
+	start, state := process.StartTime(pid)
+	if state == "Z" || state == "X" {
+		return ""
 	}
-	return ""
+	return start
 }
 
 // allEnded reports whether all killed processes are gone: a process that ends loses its

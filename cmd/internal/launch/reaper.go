@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"gloom/cmd/internal/process"
 )
 
 // reaper waits for adopted processes. A process with the id 1, as in a container, adopts the
@@ -56,7 +58,7 @@ func (r *reaper) reap() {
 		if err != nil {
 			continue
 		}
-		fields := readStat(pid)
+		fields := process.Stat(pid)
 		if len(fields) < 2 || fields[0] != "Z" || fields[1] != strconv.Itoa(self) {
 			continue
 		}

@@ -65,11 +65,16 @@ func (p Process) IsGone() bool {
 // StartTime returns the time at which a process started, in ticks since the boot, and the letter
 // of its state; both are "" if unknown.
 func StartTime(pid int) (start, state string) {
-	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	// The name, which is in parentheses before the state, may contain any character.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	fields := Stat(pid)
 	if len(fields) < 20 {
 		return "", ""
 	}
 	return fields[19], fields[0]
+}
+
+// Stat returns the fields of a process's /proc/PID/stat from field 3, the state, on: field 2,
+// the name, may contain spaces and brackets.
+func Stat(pid int) []string {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }
