@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import unittest
 import warnings
 from collections import deque
@@ -900,6 +901,10 @@ class Brokers(SubmitterCase):
         jobs = self.submitter(closed_port(), closed_port())
         with self.assertRaisesRegex(gloom.NotConnected, "; 127"):
             jobs.connect()
+        try:  # nothing of the loop is in the traceback
+            jobs.connect()
+        except gloom.NotConnected:
+            self.assertNotIn("_connector.py", traceback.format_exc())
         with self.assertRaisesRegex(gloom.NotConnected, "within 0.01 s"):
             jobs.submit("echo", wait=0.01)
         with self.assertRaises(gloom.NotConnected):

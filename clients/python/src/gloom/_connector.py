@@ -1,5 +1,4 @@
-"""A submitter's way to a broker: jobs wait for room and for a connection, which is
-reestablished when lost."""
+"""A submitter's way to a broker: jobs wait for room and for a connection."""
 
 import asyncio
 import threading

@@ -11,7 +11,7 @@ import threading
 from typing import Any, Awaitable, Callable, Concatenate, Coroutine, ParamSpec, TypeVar
 
 from ._options import logger
-from .errors import ClosedError
+from .errors import ClosedError, GloomError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,7 +61,10 @@ def blocking(
 
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = self._thread.run(lambda: method(self._core, *args, **kwargs))
+        try:
+            result: T = self._thread.run(lambda: method(self._core, *args, **kwargs))
+        except GloomError as err:
+            raise err.with_traceback(None)  # which would show the loop
         return result
 
     return call

@@ -1,5 +1,5 @@
-"""The workers: AsyncWorker, whose handlers are coroutines, and Worker, which runs
-handlers in threads or processes and is an AsyncWorker in a loop of its own."""
+"""The workers: AsyncWorker for coroutines, and Worker for threads or processes, which is
+an AsyncWorker in a loop of its own."""
 
 import asyncio
 import concurrent.futures
@@ -167,8 +167,7 @@ class AsyncWorker:
 
     @property
     def error(self) -> Exception | None:
-        """Why the worker is done: None before that, and after leave or stop; else the
-        first refusal by a broker."""
+        """Why the worker is done; like Worker.error."""
         return self._refusal if self.done and not self._leaving else None
 
     def _begin(self) -> None:
