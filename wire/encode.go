@@ -130,11 +130,8 @@ func appendIDBody(dst, id []byte, key string, body []byte) []byte {
 // AppendError appends {"error":…,"reason":…} and, unless id is empty, "id". The reason may be
 // any text; if it is empty, the code's name is sent instead.
 func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
-	switch reason {
-	case "":
+	if reason == "" {
 		reason = code.String()
-	case reasonHTTP: // the client shows no frames
-		return append(dst, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"+reasonHTTP+"\n"...)
 	}
 	start := len(dst)
 	dst = appendErrorHead(dst, code)

@@ -16,19 +16,6 @@ const (
 	MaxDepth = 1024
 )
 
-// reasonHTTP is the reason of a SizeError for a client that speaks HTTP.
-const reasonHTTP = "this is Gloom's port for submitters or workers, which does not speak HTTP; the web page and the HTTP API have an address of their own (--http-addr), by default port 9997"
-
-// isHTTP reports whether input begins with an HTTP request. As the length of a frame, each of these
-// words stands for more than a gigabyte.
-func isHTTP(buf []byte) bool {
-	switch string(buf[:HeaderLen]) {
-	case "GET ", "HEAD", "POST", "PUT ", "PATC", "DELE", "OPTI":
-		return true
-	}
-	return false
-}
-
 // SplitFrame takes the first frame off buf. It returns the payload, which aliases buf,
 // and the bytes used, header included. If used is 0 and there is no error, more bytes
 // are needed. A length of more than max bytes is a SizeError at once, whatever follows it. A
@@ -38,11 +25,7 @@ func SplitFrame(buf []byte, max int) (payload []byte, used int, err *Error) {
 		return nil, 0, nil
 	}
 	n := binary.BigEndian.Uint32(buf)
-	switch {
-	case uint64(n) <= uint64(max):
-	case isHTTP(buf):
-		return nil, 0, &Error{Code: SizeError, Reason: reasonHTTP}
-	default:
+	if uint64(n) > uint64(max) {
 		return nil, 0, &Error{Code: SizeError, Reason: "frame of " + strconv.FormatUint(uint64(n), 10) +
 			" bytes, at most " + strconv.Itoa(max) + " are allowed"}
 	}

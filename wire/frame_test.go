@@ -1,12 +1,10 @@
 package wire_test
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
-	"net/http"
 	"testing"
 
 	"gloom/wire"
@@ -158,20 +156,6 @@ func TestReusedDecoderReadsLikeNew(t *testing.T) {
 					sameMeaning(t, requestMeaning(&r1), requestMeaning(&r2))
 				}
 			}
-		}
-	}
-}
-
-// TestHTTPClientIsToldInHTTP: a client that speaks HTTP gets a reply that it can show.
-func TestHTTPClientIsToldInHTTP(t *testing.T) {
-	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
-		_, _, err := wire.SplitFrame([]byte(method+" / HTTP/1.1\r\n"), 16<<20)
-		if err == nil || err.Code != wire.SizeError {
-			t.Fatalf("%s: %v", method, err)
-		}
-		resp, bad := http.ReadResponse(bufio.NewReader(bytes.NewReader(wire.AppendError(nil, err.Code, err.Reason, nil))), nil)
-		if bad != nil || resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %v, %v", method, resp, bad)
 		}
 	}
 }
