@@ -246,6 +246,24 @@ func TestSingleRunJobs(t *testing.T) {
 	}
 }
 
+// TestRefusedGloomWorkers: with --socket-workers=false, a Gloom worker that joins for all types does
+// not get the argument of a job, and its answer does not count.
+func TestRefusedGloomWorkers(t *testing.T) {
+	t.Parallel()
+	b := startShared(t, nil)
+	c := start(t, append(brokerFlags(b), "--socket-workers=false")...).client(t, jsonType)
+	id := c.enqueue(`{"name":"n","argument":{"key":"secret"},"keep_result":true}`)
+	bodies := make(chan string, 100)
+	runGloomWorker(t, b.WorkerAddr().String(), &gloom.Worker{Types: []string{"*"}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+		bodies <- string(j.Body)
+		return "foreign", nil
+	}})
+	if body := <-bodies; strings.Contains(body, "secret") {
+		t.Errorf("the worker gets the argument: %s", body)
+	}
+	c.do("GET", "/job/"+id+"/polling?timeout=1", "").wantStatus(408).has(`{"status":"queued"}`)
+}
+
 // TestBrokerRestarts: after a shared broker has lost everything, waiting jobs keep their order,
 // running jobs can still be answered, and constraints hold.
 func TestBrokerRestarts(t *testing.T) {

@@ -80,7 +80,7 @@ func TestResultsBounded(t *testing.T) {
 // TestResultsOfGloomWorkersBounded: a run at a Gloom worker has failed if there is no room for its
 // result.
 func TestResultsOfGloomWorkersBounded(t *testing.T) {
-	w := newSimulation(t, 1)
+	w := newSimulation(t, 2) // Gloom workers may join
 	m := w.machine
 	m.MaxBytes = 64 << 10
 	var records []*record

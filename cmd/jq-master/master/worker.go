@@ -57,11 +57,11 @@ func (w *worker) mayTake(m *machine) bool {
 	return m.now >= w.pausedUntil
 }
 
-// needsOwnWorker reports whether only the master's own workers may run a job. This is so if the job
-// already runs, must not run before the attempt is written, or has an argument too large for a
-// frame of the broker.
+// needsOwnWorker reports whether only the master's own workers may run a job. This is so if no Gloom
+// workers may join, or if the job already runs, must not run before the attempt is written, or has an
+// argument too large for a frame of the broker.
 func (m *machine) needsOwnWorker(r *record) bool {
-	return r.State == job.Running || r.tooLong || r.MaxRetry == 0 && m.singleRunPrefix != m.prefix
+	return m.singleRunPrefix == m.prefix || r.State == job.Running || r.tooLong || r.MaxRetry == 0
 }
 
 // typeOf returns the type of a waiting job at the broker.
