@@ -31,6 +31,7 @@ type API struct {
 	// jobs.
 	buildMu     sync.Mutex
 	snapshot    snapshot
+	surveys     surveys
 	figureBytes figureBytes
 	moments     moments.Ring
 	// openStreams counts the open event streams.

@@ -3,6 +3,9 @@ package admin
 import (
 	"errors"
 	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -20,6 +23,32 @@ func takeSurvey(h *hub.Hub) *broker.Survey {
 		h.View(func(core *broker.Broker, now int64) { more = core.Survey(now, &s) })
 	}
 	return &s
+}
+
+// surveys shares a survey among the requests that wait for one, because a survey of many types takes
+// megabytes and milliseconds.
+type surveys struct {
+	waiting atomic.Int64 // requests that have begun take
+	mu      sync.Mutex
+	last    *broker.Survey // nil while nobody waits
+	begunAt time.Time
+}
+
+// take returns a survey that has begun after the call.
+func (x *surveys) take(h *hub.Hub) *broker.Survey {
+	calledAt := time.Now()
+	x.waiting.Add(1)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.last == nil || !x.begunAt.After(calledAt) {
+		x.begunAt = time.Now()
+		x.last = takeSurvey(h)
+	}
+	s := x.last
+	if x.waiting.Add(-1) == 0 {
+		x.last = nil
+	}
+	return s
 }
 
 func apiCompleteType(t *broker.TypeInfo, s *broker.Survey) api.Type {
@@ -63,7 +92,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 		return a.getSortedTypes(w, r)
 	}
 	h := a.srv.Hub()
-	survey := takeSurvey(h)
+	survey := a.surveys.take(h)
 	return answerListing(a, w, r, "next", func(from, limit int) (items []api.Type, next int) {
 		h.View(func(core *broker.Broker, _ int64) {
 			next = core.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
@@ -110,7 +139,7 @@ func (a *API) findType(name []byte) (api.Type, bool) {
 	})
 	var x api.Type
 	if shown == nil {
-		x = apiCompleteType(&t, takeSurvey(h))
+		x = apiCompleteType(&t, a.surveys.take(h))
 	} else {
 		x = apiType(&t)
 		x.Type, x.Workers, x.Idle, x.Submitters, x.Rates = shown.Type, shown.Workers, shown.Idle, shown.Submitters, shown.Rates
