@@ -214,7 +214,7 @@ func claimValues(n int) string {
 
 // ensureAlive is like checkOwner, but first creates our record again if it was lost. A missing
 // record was lost, not settled, if the table has another number or still has claims of ours,
-// because a settlement removes the record last.
+// because a settlement removes the record last. A record without a lease is being settled.
 func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err error) {
 	if err = s.checkOwner(ctx, tx); err != ErrFenced {
 		return 0, err
@@ -222,11 +222,11 @@ func (s *SQL) ensureAlive(ctx context.Context, tx *sql.Tx) (number int64, err er
 	s.mu.Lock()
 	token, old := s.token, s.claimsNumber
 	s.mu.Unlock()
-	records, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d", s.table().claims, tableNumberID, old, token))
+	records, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND token = %d OR id >= 0 AND token = %d OR id = %d", s.table().claims, tableNumberID, old, token, -token))
 	if err != nil {
 		return 0, err
 	}
-	if slices.Equal(records, []int64{tableNumberID}) {
+	if slices.Contains(records, -token) || slices.Equal(records, []int64{tableNumberID}) {
 		return 0, ErrFenced
 	}
 	s.options.Log.Warn().Str("table", s.table().claims).Msg("the companion table has lost records: this daemon creates its own again")

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	. "gloom/cmd/jobd/store"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/rs/zerolog"
 )
 
 // TestEmptiedClaimsAreRestored: the companion table loses records while some rows run and other
@@ -236,4 +238,19 @@ func TestRowZeroIsOrdinary(t *testing.T) {
 			t.Fatalf("with a row left: %+v %v", owners, err)
 		}
 	})
+}
+
+// TestSettlementIsNotCalledALoss: while another daemon settles this daemon, whose record is still
+// there without a lease, the log does not say that records were lost.
+func TestSettlementIsNotCalledALoss(t *testing.T) {
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a")
+	var log bytes.Buffer
+	opt := table.options("d")
+	opt.Log = zerolog.New(&log)
+	s := register(t, table.openWith(t, opt))
+	accept(t, s, 1, "a")
+	table.exec(t, "UPDATE jobs_claims SET lease = NULL WHERE id < 0")
+	checkEqual(t, "renewal", s.Renew(t.Context()), ErrFenced)
+	checkEqual(t, "log", log.String(), "")
 }
