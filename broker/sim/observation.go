@@ -45,6 +45,17 @@ func (o *observation) handedOut(typ string) (ids []string) {
 	return ids
 }
 
+// handOutIndex returns which of this command's frames hands out a job. For a job that it does not
+// hand out, this is the number of frames.
+func (o *observation) handOutIndex(id string) int {
+	for i := range o.frames {
+		if f := &o.frames[i]; f.op == broker.OpJob && f.id == id {
+			return i
+		}
+	}
+	return len(o.frames)
+}
+
 // letters returns the dead letters of a type.
 func (o *observation) letters(typ string) []*broker.DeadLetter {
 	found, _ := o.core.DeadLetters(0, []byte(typ), 0, 1000, nil)

@@ -211,6 +211,7 @@ type oracle struct {
 	forgotten broker.Ledger
 
 	lastNumber int // what nextNumber returned last
+	handOutSeq int // the deadlineSeq of a job that the first frame of this command hands out
 
 	rules        map[string]broker.Rule   // by pattern
 	ruleSetAt    map[string]int64         // when each rule was set

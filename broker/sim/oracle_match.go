@@ -25,14 +25,18 @@ func (o *oracle) handOut() {
 	}
 	closed, handOuts := map[string]bool{}, o.handedByType
 	clear(o.leftToTick)
-	o.expireMet(func(ot *oracleType) bool { return ot.fair }) // the core chooses the order in which it looks at the jobs of fair types
+	// The core chooses the order in which it looks at the jobs of fair types. Until it has expired
+	// those that it meets, they stand for their types, so it also chooses between types.
+	hasMet := o.expireMet(func(ot *oracleType) bool { return ot.fair })
+	o.handOutSeq = o.lastNumber
+	o.lastNumber += len(o.observed.frames)
 	for lapsed := 0; ; {
 		var ot *oracleType
 		var w *oraclePeer
 		var j *oracleJob
 		for _, name := range o.names {
 			if t := o.types[name]; !closed[name] && o.mayRun(t) {
-				if c := o.candidate(t, handOuts[name]); c != nil && (j == nil || c.before(j)) {
+				if c := o.candidate(t, handOuts[name]); c != nil && (j == nil || o.goesBefore(c, j, hasMet && (t.fair || ot.fair))) {
 					if first := o.firstInLine(name); first != nil {
 						ot, w, j = t, first, c
 					}
@@ -40,7 +44,7 @@ func (o *oracle) handOut() {
 			}
 		}
 		if j == nil {
-			o.expireMet(func(ot *oracleType) bool { return closed[ot.name] })
+			o.expireMet(func(ot *oracleType) bool { return closed[ot.name] || hasMet })
 			return
 		}
 		// The tick is late, but the job's deadline has passed. (If the type has a rate, the
@@ -80,13 +84,25 @@ func (o *oracle) handOut() {
 	}
 }
 
-// expireMet ends the jobs of the selected types that the core has looked at after their deadlines.
-func (o *oracle) expireMet(selects func(ot *oracleType) bool) {
+// goesBefore reports whether job j goes before job k of another type. If the core chooses between
+// jobs of the same priority, the one that it hands out first goes first.
+func (o *oracle) goesBefore(j, k *oracleJob, coreChooses bool) bool {
+	if at, other := o.observed.handOutIndex(j.id), o.observed.handOutIndex(k.id); coreChooses && j.priority == k.priority && at != other {
+		return at < other
+	}
+	return j.before(k)
+}
+
+// expireMet ends the jobs of the selected types that the core has looked at after their deadlines. It
+// reports whether there were any.
+func (o *oracle) expireMet(selects func(ot *oracleType) bool) (hasMet bool) {
 	for _, j := range slices.Clone(o.jobs) {
 		if j.state == queued && selects(o.types[j.typ]) && o.lapsed(j) && !o.observed.held(j.id) {
 			o.expire(j)
+			hasMet = true
 		}
 	}
+	return hasMet
 }
 
 // mayRun reports whether the type is not paused and its concurrency allows another run.
@@ -109,7 +125,8 @@ func (o *oracle) dispatch(ot *oracleType, w *oraclePeer, j *oracleJob) {
 	if ot.fair {
 		o.tenantTurns[tenantOf(j)] = o.commands
 	}
-	o.setTimer(j)
+	// Between types without a common worker, the core chooses the order.
+	j.deadlineSeq = o.handOutSeq + o.observed.handOutIndex(j.id)
 	ot.Dispatched++
 	o.handTo(w, j)
 }
