@@ -239,7 +239,7 @@ func (o *oracle) workerGone(w *oraclePeer, reason string) {
 		code = broker.JobFailed
 	}
 	delay := int64(-1)
-	if w.kind == workers && slices.ContainsFunc(o.peers, func(p *oraclePeer) bool { return p.kind == workers && p.position != 0 && p.joinedAs(w) }) {
+	if w.kind == workers && slices.ContainsFunc(o.peers, func(p *oraclePeer) bool { return p.kind == workers && p.position != 0 && p.free() && p.joinedAs(w) }) {
 		delay = int64(broker.LossPause)
 	}
 	for len(w.out) > 0 {
