@@ -94,7 +94,7 @@ func (c *census) checkPools() {
 			continue
 		}
 		mustHold(p.ringLink.InRing() == (p.idleWorkers.Len() > 0), "a pool has %d idle workers, listed %v", p.idleWorkers.Len(), p.ringLink.InRing())
-		mustHold((b.poolsByKey[p.key] == p || len(b.chores) > 0) && p.workers == workers[p] && p.workers > 0 == (b.poolsByKey[p.key] == p), "a pool counts %d workers, but has %d", p.workers, workers[p])
+		mustHold(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, but has %d", p.workers, workers[p])
 		mustHold(p.leavers == leavers[p], "a pool counts %d workers that have left, but has %d", p.leavers, leavers[p])
 		c.checkHeap("ready", &p.readyPairs, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
@@ -105,7 +105,7 @@ func (c *census) checkPools() {
 			prev, rec = rec, pair.poolNext
 		}
 		mustHold(count == p.pairCount, "a pool counts %d pairs, but has %d", p.pairCount, count)
-		if b.pairingsInProgress == 0 && p.workers > 0 {
+		if b.pairingsInProgress == 0 {
 			for _, jt := range b.types.All() {
 				if jt != nil && p.typeSet.serves(jt.name) {
 					count--

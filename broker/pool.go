@@ -230,25 +230,16 @@ func (b *Broker) poolFor(req *JoinRequest) (*pool, Reason) {
 	return p, Reason{}
 }
 
-// dropPool forgets a pool without workers. Its pairs may be very many, so a chore removes them.
+// dropPool forgets a pool without workers.
 func (b *Broker) dropPool(p *pool) {
+	for p.firstPair != 0 {
+		b.unpair(p.firstPair)
+	}
+	p.readyPairs.Release()
+	b.poolBytes -= p.bytes
 	b.noteChange(&p.idleLine)
 	delete(b.poolsByKey, p.key)
-	b.chores.add(unpairing{p})
-}
-
-// unpairing is the chore that removes the pairs of a pool without workers, and then the pool.
-type unpairing struct{ pool *pool }
-
-func (c unpairing) step(b *Broker) (cost int, done bool) {
-	if c.pool.firstPair != 0 {
-		b.unpair(c.pool.firstPair)
-		return 2, false
-	}
-	c.pool.readyPairs.Release()
-	b.poolBytes -= c.pool.bytes
-	b.pools.Drop(c.pool.number)
-	return 1, true
+	b.pools.Drop(p.number)
 }
 
 // pairUp adds the pair of a type and a pool that serves it.
