@@ -121,6 +121,7 @@ func (m *Master) queueStep(mc *machine, f func()) { m.queueCommand(command{machi
 
 // runNow runs f at once and returns true; if the machine has ended, it only returns false.
 func (m *Master) runNow(mc *machine, f func()) bool {
+	defer endProcessOnPanic()
 	m.mu.Lock()
 	there := m.machine == mc
 	left := false

@@ -67,16 +67,22 @@ func TestCommandQueue(t *testing.T) {
 // would catch it, as the HTTP server does.
 func TestPanicOfCommandEndsProcess(t *testing.T) {
 	const variable = "GLOOM_TEST_PANIC"
-	if os.Getenv(variable) != "" {
+	ways := map[string]func(*Master, *machine, func()){
+		"queued":  (*Master).queueStep,
+		"at once": func(m *Master, mc *machine, f func()) { m.runNow(mc, f) },
+	}
+	if way := ways[os.Getenv(variable)]; way != nil {
 		m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
 		keepAlive(m)
 		defer func() { _ = recover() }()
-		m.queueStep(m.active.Load().machine, func() { panic("the culprit") })
+		way(m, m.active.Load().machine, func() { panic("the culprit") })
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run", t.Name())
-	cmd.Env = append(os.Environ(), variable+"=1")
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "the culprit") {
-		t.Errorf("it ended with %v: %s", err, out)
+	for name := range ways {
+		cmd := exec.Command(os.Args[0], "-test.run", t.Name())
+		cmd.Env = append(os.Environ(), variable+"="+name)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "the culprit") {
+			t.Errorf("%s: it ended with %v: %s", name, err, out)
+		}
 	}
 }
