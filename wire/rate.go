@@ -12,12 +12,13 @@ var rateUnits = []struct {
 }{{1, "/s", " a second"}, {60, "/m", " a minute"}, {3600, "/h", " an hour"}}
 
 // splitRate returns a rate of jobs per second in the shortest unit in which it is at least 1 and has
-// at most two decimals. A rate of 0.01667 is 1 per minute.
+// at most two decimals. A rate of 0.0166667 is 1 per minute. Only of a number below 1,000 are digits
+// left out, from the seventh on.
 func splitRate(perSecond float64) (number, short, phrase string) {
 	chosen := len(rateUnits) - 1
 	for i, u := range rateUnits {
 		n := perSecond * u.seconds
-		if n >= 0.999999 && math.Abs(n*100-math.Round(n*100)) <= n*100*1e-9 {
+		if n >= 0.999999 && math.Abs(n*100-math.Round(n*100)) <= 1e-4 {
 			chosen = i
 			break
 		}
@@ -25,8 +26,11 @@ func splitRate(perSecond float64) (number, short, phrase string) {
 			chosen = min(chosen, i)
 		}
 	}
-	u := rateUnits[chosen]
-	n, _ := strconv.ParseFloat(strconv.FormatFloat(perSecond*u.seconds, 'g', 6, 64), 64)
+	u, digits := rateUnits[chosen], 6
+	if perSecond*u.seconds >= 1000 {
+		digits = 12
+	}
+	n, _ := strconv.ParseFloat(strconv.FormatFloat(perSecond*u.seconds, 'g', digits, 64), 64)
 	return strconv.FormatFloat(n, 'f', -1, 64), u.short, u.phrase
 }
 

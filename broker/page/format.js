@@ -28,9 +28,9 @@ export function rate(n) {
 /** A limit of so many per second, in a unit in which it is a round number: 100/s, 30/min, 1/h.
  * @param {number} n */
 export function limitRate(n) {
-  const round = (/** @type {number} */ x) => Number(x.toPrecision(6));
+  const round = (/** @type {number} */ x) => Number(x.toPrecision(x < 1000 ? 6 : 12));
   const units = [{ unit: '/s', x: n }, { unit: '/min', x: n * 60 }, { unit: '/h', x: n * 3600 }];
-  const chosen = units.find(u => round(u.x) >= 1 && Math.abs(u.x * 100 - Math.round(u.x * 100)) <= u.x * 1e-7) ?? units.find(u => round(u.x) >= 1) ?? units[2];
+  const chosen = units.find(u => round(u.x) >= 1 && Math.abs(u.x * 100 - Math.round(u.x * 100)) <= 1e-4) ?? units.find(u => round(u.x) >= 1) ?? units[2];
   return count(round(chosen.x)) + chosen.unit;
 }
 
