@@ -22,7 +22,7 @@ final class Settings
      *     intervals; 0.1 to 3600, 0 for none
      * @param ?array<string, mixed> $tls encrypts all connections: PHP's SSL context options, such as cafile, local_cert
      * @param float $connectTimeout limit of one attempt to connect, including TLS and hello, and then of the
-     *     reply to a worker's join, and to its leave
+     *     reply to a worker's join, and to each of its last requests
      * @param int $maxFrame bytes of the largest frame that the broker accepts, unless its hello
      *     gives the limit
      * @param array{float, float} $backoff the first and the largest wait before another attempt to connect

@@ -265,7 +265,7 @@ final class Worker
                 $at->request(['action' => 'leave'], null, $this->settings->connectTimeout);
                 foreach ($this->waiting as [$from, $message]) {
                     if ($from === $at) {
-                        $this->request($at, Wire::encode(['action' => 'release', 'id' => $message['id']]), $message['id']);
+                        $at->request(['action' => 'release', 'id' => $message['id']], $message['id'], $this->settings->connectTimeout);
                     }
                 }
             } catch (GloomException $e) {

@@ -101,7 +101,14 @@ final class TroubleTest extends TestCase
         self::assertSame('join', self::take($this->accept())['action']);
     }
 
-    public function testWorkerWhoseLeaveIsNotAnsweredEnds(): void
+    /** @return array<string, array{bool}> */
+    public static function lastRequests(): array
+    {
+        return ['leave' => [false], 'release' => [true]];
+    }
+
+    /** @dataProvider lastRequests */
+    public function testWorkerWhoseLastRequestIsNotAnsweredEnds(bool $releases): void
     {
         $this->work(static fn () => null);
         $broker = $this->accept();
@@ -110,6 +117,10 @@ final class TroubleTest extends TestCase
         usleep(100_000);
         posix_kill($this->pid, SIGTERM);
         self::assertSame('leave', self::take($broker)['action']);
+        if ($releases) { // a job crosses the leave
+            fwrite($broker, Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]) . Wire::encode(['ok' => true]));
+            self::assertSame(['action' => 'release', 'id' => 'a'], self::take($broker));
+        }
         for ($n = 0; $n < 100 && pcntl_waitpid($this->pid, $status, WNOHANG) === 0; $n++) {
             usleep(50_000);
         }
