@@ -98,8 +98,8 @@ func (m *machine) revive(id job.ID, reply func(error)) {
 	var err error
 	ended := r.State.Ended()
 	if ended {
-		if err = m.takeKeyAgain(r); err == nil {
-			err = m.checkRoom(1, 0)
+		if err = m.checkRoom(1, 0); err == nil {
+			err = m.takeKeyAgain(r)
 		}
 	} else if m.awayErr != nil {
 		err = m.storeAway()

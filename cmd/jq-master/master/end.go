@@ -15,23 +15,27 @@ type endedEntry struct {
 // dropAt the time at which to drop its result (0: it has none).
 func (m *machine) addEnded(r *record, forgetAt, dropAt int64) {
 	p := r.ensureRunInfo()
+	p.forgetAt, p.keyUntil = forgetAt, 0
 	if r.HoldsKey(m.wallTime) {
-		forgetAt = max(forgetAt, r.Unique.Until)
+		p.keyUntil = r.Unique.Until
+		p.forgetAt = max(forgetAt, p.keyUntil)
 	}
-	p.forgetAt = forgetAt
 	m.constraints.remove(r)
 	if dropAt != 0 && r.Result != nil {
 		m.countJob(r, -1)
 		p.dropAt = dropAt
 		m.countJob(r, 1)
 	}
-	m.ended = append(m.ended, endedEntry{r, r.Rev, m.monotonic})
-	m.setTimer(r)
+	m.queueEnded(r)
 	m.wakePollers(r)
 }
 
-// setTimer sets the timer of an ended job.
-func (m *machine) setTimer(r *record) {
+// queueEnded sets the timer of an ended job, and lets expire forget the job unless its result or its
+// unique key is kept: then queueEnded is called again when neither is kept any more.
+func (m *machine) queueEnded(r *record) {
+	if p := r.runInfo; p.dropAt == 0 && p.keyUntil == 0 {
+		m.ended = append(m.ended, endedEntry{r, r.Rev, m.monotonic})
+	}
 	m.timers.set(r, m.monoAt(r.runInfo.nextEnd()))
 }
 
@@ -51,8 +55,7 @@ func (m *machine) dropResult(r *record) {
 	if m.dropFetchedAt == 0 {
 		m.dropFetchedAt = m.now + fetchDelay
 	}
-	m.ended = append(m.ended, endedEntry{r, r.Rev, m.monotonic}) // expire may have skipped the job because of its result
-	m.setTimer(r)
+	m.queueEnded(r)
 }
 
 const fetchDelay = 50 // how long fetches are collected before the store is told, in milliseconds
@@ -92,8 +95,8 @@ func (m *machine) expire() {
 		e := m.ended[0]
 		r := e.rec
 		switch {
-		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget || r.runInfo.dropAt != 0 || r.HoldsKey(m.wallTime):
-			m.ended.pop() // it was revived or forgotten, or still holds a unique key; or it is added again when its result is dropped
+		case m.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == opForget:
+			m.ended.pop() // it was revived or forgotten
 			continue
 		case usedBytes > m.MaxBytes/2, freedBytes < m.bytesToFree && m.monotonic-e.endedAt >= toMillis(minEndedAgeForRoom):
 		case m.counts[job.Done]+m.counts[job.Failed]+m.counts[job.Cancelled]-m.beingForgotten-len(surplus) <= m.MaxEnded,
@@ -161,6 +164,9 @@ func (m *machine) tick() {
 			}
 			m.metrics.expired++
 			m.dropResult(r)
+		case r.runInfo.keyUntil != 0 && m.wallTime >= r.runInfo.keyUntil:
+			r.runInfo.keyUntil = 0
+			m.queueEnded(r)
 		case m.wallTime >= r.runInfo.forgetAt:
 			m.timers.remove(r)
 			oldRecords = append(oldRecords, r)
@@ -186,8 +192,11 @@ func (m *machine) nextAlarm() int64 {
 }
 
 func (p *runInfo) nextEnd() int64 {
-	if p.dropAt != 0 {
-		return min(p.dropAt, p.forgetAt)
+	at := p.forgetAt
+	for _, end := range []int64{p.dropAt, p.keyUntil} {
+		if end != 0 {
+			at = min(at, end)
+		}
 	}
-	return p.forgetAt
+	return at
 }

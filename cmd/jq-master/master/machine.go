@@ -261,6 +261,7 @@ type runInfo struct {
 	run        *run  // the current run
 	forgetAt   int64 // when to forget the job, by the wall clock
 	dropAt     int64 // when to drop the result, by the wall clock; 0: no result is kept
+	keyUntil   int64 // until when the ended job holds its unique key, by the wall clock; 0: it does not
 	fetching   bool  // a response with the result is being written
 	timerAt    int64 // when the timer is due, as machine.now
 	timerIndex int   // index in timers; -1: the job has no timer

@@ -1,11 +1,13 @@
 package master
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/unique"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
 	"gloom/wire"
@@ -229,6 +231,40 @@ func TestSurplusOfEndedJobsIsForgotten(t *testing.T) {
 	w.store.flush()
 	if n := m.counts[job.Done]; n != m.MaxEnded || m.beingForgotten != 0 {
 		t.Fatalf("%d jobs are left of at most %d, %d are leaving", n, m.MaxEnded, m.beingForgotten)
+	}
+}
+
+// TestJobsAreSurplusAfterTheirWindow: an ended job that holds its unique key for a time is not
+// forgotten before this time has passed, and is then forgotten like all others.
+func TestJobsAreSurplusAfterTheirWindow(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.MaxEnded = 10
+	until := w.now + toMillis(time.Minute)
+	w.step(m, func() {
+		for n := range 30 {
+			j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
+			j.Unique = &job.Unique{Key: fmt.Sprint(n), Period: unique.PeriodWindow, Until: until}
+			drop := int64(0)
+			if n%2 == 0 {
+				j.Result, drop = nilValue, until+int64(n%3-1)*1000 // dropped before, at or after the end of the window
+			}
+			m.load(j, until+toMillis(time.Hour), drop)
+		}
+	})
+	for _, c := range []struct {
+		now  int64
+		left int
+	}{{until - 1, 30}, {until + 2000, 30}, {until + 2000 + toMillis(minEndedAge), m.MaxEnded}} {
+		for w.now < c.now { // in one step, the machine would have stood still
+			w.now = min(w.now+toMillis(maxCommandGap)/2, c.now)
+			w.step(m, m.tick)
+		}
+		w.step(m, m.expire)
+		w.store.flush()
+		if n := m.counts[job.Done]; n != c.left || m.beingForgotten != 0 {
+			t.Fatalf("%d jobs are left, not %d, %d are leaving", n, c.left, m.beingForgotten)
+		}
 	}
 }
 

@@ -222,11 +222,21 @@ func TestReviveAfterReplacement(t *testing.T) {
 		return id
 	}
 	old := add()
-	add()
+	holder := add()
 	if s := w.machine.jobs.Get(old).State; s != job.Cancelled {
 		t.Fatalf("the old job is %v", s)
 	}
 	w.elapse(2 * time.Second)
+	maxJobs := w.machine.MaxJobs
+	w.machine.MaxJobs = 1
+	w.step(w.machine, func() {
+		w.machine.revive(old, func(err error) {
+			if k := (uniqueKey{"n", "k"}); err == nil || w.machine.uniques[k].rec.ID != holder {
+				t.Errorf("without room, revive: %v, and %v has the key", err, w.machine.uniques[k].rec.ID)
+			}
+		})
+	})
+	w.machine.MaxJobs = maxJobs
 	w.step(w.machine, func() {
 		w.machine.revive(old, func(err error) {
 			if err != nil {
