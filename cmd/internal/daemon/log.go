@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"os"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"gopkg.in/natefinch/lumberjack.v2"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 )
 
@@ -77,6 +79,10 @@ func OpenLog(config LogConfig, console io.Writer) (*Log, error) {
 			}
 		}))
 	l.Logger = l.Audit.Hook(newRateLimit(logRate))
+	// net/http prints some errors of its clients with package log. They would have no format and no
+	// limit, and would wait for a console that hangs.
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(guard.ErrorLog(l.Logger).Writer())
 	if err != nil {
 		l.Warn().Err(err).Str("path", config.File).Msg("the log file cannot be opened yet; until then its lines are lost")
 	}

@@ -3,6 +3,8 @@ package daemon
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
+	stdlog "log"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,6 +36,28 @@ func TestLogFloodIsLimited(t *testing.T) {
 	for _, want := range []string{"an operator paused a type", "it is broken"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the flood hides %q", want)
+		}
+	}
+}
+
+// TestLibraryLinesAreLogged: what libraries print with package log, as net/http does about a server that
+// answers twice, has the log's format and is limited like everything else.
+func TestLibraryLinesAreLogged(t *testing.T) {
+	var out bytes.Buffer
+	if _, err := OpenLog(LogConfig{LevelConsole: "info", Format: "json"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	const flood = 10 * logRate
+	for range flood {
+		stdlog.Print("Unsolicited response received")
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if n := len(lines); n < logRate || n >= flood/2 {
+		t.Errorf("%d lines of %d passed", n, flood)
+	}
+	for _, line := range lines {
+		if !json.Valid([]byte(line)) || !strings.Contains(line, `"level":"warn"`) {
+			t.Fatalf("got %q", line)
 		}
 	}
 }
