@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"gloom/broker"
-	"gloom/wire"
+	"gloom/broker/rate"
 )
 
 // reasons holds the text of each Why. Names in braces stand for fields of the Reason.
@@ -168,7 +168,7 @@ func WaitingFor(x *broker.JobInfo) string {
 	case broker.HeldByConcurrency:
 		return fmt.Sprintf("the limit of %d running jobs of its type", x.Limits.Concurrency)
 	case broker.HeldByRate:
-		return fmt.Sprintf("the limit of its type, %s", wire.RateText(x.Limits.Rate))
+		return fmt.Sprintf("the limit of its type, %s", rate.Text(x.Limits.Rate))
 	case broker.HeldForWorker:
 		return "no worker has joined its type"
 	case broker.HeldByLeftWorkers:

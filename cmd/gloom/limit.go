@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin/api"
+	"gloom/broker/rate"
 	"gloom/cmd/internal/cli"
-	"gloom/wire"
 )
 
 const limitLong = `Set how many jobs of TYPE may run at a time, and how many may be handed out per
@@ -205,7 +205,7 @@ func limitText(r api.RuleLimits) string {
 		s = append(s, fmt.Sprintf("%d at a time", *r.Concurrency))
 	}
 	if r.Rate != nil {
-		s = append(s, wire.RateFlag(*r.Rate))
+		s = append(s, rate.Flag(*r.Rate))
 	}
 	if r.Burst != nil {
 		s = append(s, fmt.Sprintf("%d at once", *r.Burst))
