@@ -130,7 +130,7 @@ func fileNames(in fs.FS) map[string]bool {
 	return names
 }
 
-// Paths returns the paths of all files, sorted, without "/".
+// Paths returns the paths of all files, sorted, but not that of the document, "/".
 func (s *Site) Paths() (paths []string) {
 	for _, in := range s.daemon.folders() {
 		for name := range fileNames(in) {

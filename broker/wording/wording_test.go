@@ -19,7 +19,7 @@ func TestEveryReasonHasText(t *testing.T) {
 			}
 		}
 	}
-	for hold := broker.HeldByDelay; hold <= broker.HeldByAwayWorkers; hold++ {
+	for hold := broker.HeldByDelay; hold <= broker.HeldByFewWorkers; hold++ {
 		if s := wording.WaitingFor(&broker.JobInfo{Hold: hold}); s == "" || strings.Contains(s, "%!") {
 			t.Errorf("the hold %d is %q", hold, s)
 		}

@@ -215,12 +215,11 @@ func (o *operatorClient) unservedTypes(ctx context.Context) string {
 
 func (t *tool) drain(ctx context.Context, wait bool) error {
 	o := t.conn.operator()
-	unserved := o.unservedTypes(ctx)
 	if err := o.call(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
 		return err
 	}
 	t.note("the broker at %s is draining", o.addr)
-	if unserved != "" {
+	if unserved := o.unservedTypes(ctx); unserved != "" {
 		t.note("no worker serves %s: the broker waits for these jobs, too, up to its --drain-timeout (gloom purge TYPE cancels them)", unserved)
 	}
 	if !wait {

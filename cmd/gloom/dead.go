@@ -26,7 +26,7 @@ func newDead(t *tool) *cobra.Command {
 		Short: "List, show, retry and discard jobs that failed",
 		Long: `The broker keeps the latest failed jobs: at most --dead-letters of a type and
 --dead-bytes in all, for --dead-age. These commands list and show them, submit
-them again, and discard them.`,
+them again, and discard them. Without a command, they are listed.`,
 		Example: `  gloom dead ls
   gloom dead show mail 8fk2-17
   gloom dead retry mail --all`,

@@ -49,7 +49,7 @@ final class Connection
     /** @var \Closure(array<string, mixed>, bool): bool gets each error first, and whether it may be a reply; returns whether it ended a job */
     public \Closure $onError;
 
-    /** Connects, and sends hello if it is needed. */
+    /** Connects, and sends hello. */
     public function __construct(public readonly string $addr, private readonly Settings $settings)
     {
         $this->requests = new \SplQueue();
