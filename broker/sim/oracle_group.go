@@ -49,6 +49,18 @@ func (o *oracle) allowed(j *oracleJob, next string) bool {
 	return !full && !o.leftToTick[j] && (latest <= o.lastTick || earliest <= o.now && (j.id == next || clashed || o.lapsed(j) && !o.observed.held(j.id)))
 }
 
+// mayHaveOpened reports whether a type has a waiting job whose rates opened, as far as the oracle
+// knows, after the last tick or open later.
+func (o *oracle) mayHaveOpened(ot *oracleType) bool {
+	return len(o.rules) > 0 && slices.ContainsFunc(o.jobs, func(j *oracleJob) bool {
+		if j.state != queued || j.typ != ot.name || len(j.groups) == 0 {
+			return false
+		}
+		earliest, latest, full := o.opensBetween(j)
+		return !full && earliest <= o.now && latest > o.lastTick
+	})
+}
+
 // lapsed reports whether the deadline of a waiting job has passed.
 func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires <= o.now }
 
@@ -231,7 +243,11 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, waits bool) {
 	if len(j.groups) == 0 || len(o.rules) == 0 || j.state != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false
 	}
-	_, at, full := o.opensBetween(j)
+	earliest, at, full := o.opensBetween(j)
+	if ot := o.types[j.typ]; ot.rate > 0 && earliest <= o.now { // the core may wait for the type's rate already
+		_, opensAt := ot.rateState.opensBetween(ot.quota())
+		at = max(at, opensAt)
+	}
 	return at, !full && (at > o.now || at > o.lastTick && o.types[j.typ].rate == 0)
 }
 

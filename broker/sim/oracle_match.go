@@ -26,8 +26,10 @@ func (o *oracle) handOut() {
 	closed, handOuts := map[string]bool{}, o.handedByType
 	clear(o.leftToTick)
 	// The core chooses the order in which it looks at the jobs of fair types. Until it has expired
-	// those that it meets, they stand for their types, so it also chooses between types.
+	// those that it meets, they stand for their types, so it also chooses between types. So do jobs
+	// whose rates the core may have found open or not.
 	hasMet := o.expireMet(func(ot *oracleType) bool { return ot.fair })
+	coreChooses := func(ot *oracleType) bool { return ot.fair && (hasMet || o.mayHaveOpened(ot)) }
 	o.handOutSeq = o.lastNumber
 	o.lastNumber += len(o.observed.frames)
 	for lapsed := 0; ; {
@@ -36,7 +38,7 @@ func (o *oracle) handOut() {
 		var j *oracleJob
 		for _, name := range o.names {
 			if t := o.types[name]; !closed[name] && o.mayRun(t) {
-				if c := o.candidate(t, handOuts[name]); c != nil && (j == nil || o.goesBefore(c, j, hasMet && (t.fair || ot.fair))) {
+				if c := o.candidate(t, handOuts[name]); c != nil && (j == nil || o.goesBefore(c, j, coreChooses(t) || coreChooses(ot))) {
 					if first := o.firstInLine(name); first != nil {
 						ot, w, j = t, first, c
 					}
