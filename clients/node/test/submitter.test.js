@@ -1,17 +1,9 @@
 // The submitter against a broker whose every frame the test writes.
 
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { createServer } from "node:net";
 import { test } from "node:test";
 import { JobError, LostError, Submitter } from "../src/index.js";
-
-const frame = (/** @type {object} */ message) => {
-  const payload = Buffer.from(JSON.stringify(message));
-  const header = Buffer.alloc(4);
-  header.writeUInt32BE(payload.length);
-  return Buffer.concat([header, payload]);
-};
+import { frame, listen } from "./broker.js";
 
 /**
  * Starts a broker and a submitter with a window of one job.
@@ -20,29 +12,12 @@ const frame = (/** @type {object} */ message) => {
  * @param {object} [options]
  */
 async function begin(t, onSubmit, options) {
-  const server = createServer((socket) => {
-    let buffer = Buffer.alloc(0);
-    socket.on("error", () => {});
-    socket.on("data", (data) => {
-      buffer = Buffer.concat([buffer, data]);
-      while (buffer.length >= 4 && buffer.length >= 4 + buffer.readUInt32BE()) {
-        const end = 4 + buffer.readUInt32BE();
-        const message = JSON.parse(buffer.subarray(4, end).toString());
-        buffer = buffer.subarray(end);
-        const write = (/** @type {Buffer[]} */ ...frames) => socket.write(Buffer.concat(frames));
-        if (message.action === "submit") onSubmit(message, write);
-        else write(frame({ ok: true, id: message.id }));
-      }
-    });
+  const addr = await listen(t, (message, write) => {
+    if (message.action === "submit") onSubmit(message, write);
+    else write(frame({ ok: true, id: message.id }));
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
-  const jobs = new Submitter({ addrs: [`127.0.0.1:${port}`], window: 1, backoff: [1, 10], notify: () => {}, ...options });
-  t.after(async () => {
-    await jobs.close();
-    server.close();
-  });
+  const jobs = new Submitter({ addrs: [addr], window: 1, backoff: [1, 10], notify: () => {}, ...options });
+  t.after(() => jobs.close());
   await jobs.connect();
   return jobs;
 }
