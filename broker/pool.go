@@ -156,7 +156,7 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 		return 1, true
 	}
 	if jt == nil || p == nil || jt.creationNumber > p.creationNumber == (g.pool != nil) || p.typeSet.names[string(jt.name)] {
-		g.next++
+		g.advance()
 		return 1, false
 	}
 	visitsLeft := choreSteps
@@ -164,10 +164,14 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 		if serves {
 			b.pairUp(jt, p, false)
 		}
-		g.next, g.nextPattern, g.hasMatched = g.next+1, 0, false
+		g.advance()
 	}
 	return 1 + choreSteps - visitsLeft, false
 }
+
+// advance goes on to the next pool or type. The one before may have been dropped between two of its
+// patterns.
+func (g *pairing) advance() { g.next, g.nextPattern, g.hasMatched = g.next+1, 0, false }
 
 // tryPatterns tries patterns of s on a type's name, as many as fit in one step.
 func (g *pairing) tryPatterns(s *typeSet, name []byte, steps *int) (done, serves bool) {

@@ -194,3 +194,48 @@ func TestManyPatternsStayCheap(t *testing.T) {
 		t.Errorf("%d pairs and %d pools are left", b.pairs.Len(), len(b.poolsByKey))
 	}
 }
+
+// TestPairingStartsAnewAtEachSet: while the patterns of a set are tried on a new type, the set's
+// worker leaves. The patterns of the next set are tried from the first one.
+func TestPairingStartsAnewAtEachSet(t *testing.T) {
+	var digits [][]byte
+	for n := range 1000 {
+		digits = append(digits, fmt.Appendf(nil, "%d*", n))
+	}
+	for _, c := range []struct {
+		left JoinRequest // the worker that leaves
+		next string      // the pattern of the next worker
+		want int         // how many jobs the next worker gets
+	}{
+		{JoinRequest{Types: [][]byte{[]byte("*")}, Except: digits}, "other*", 0},
+		{JoinRequest{Types: digits}, "x*", 1},
+	} {
+		b := New(Config{MaxUnusedTypes: 10})
+		s, left, next := b.AddSubmitter(), b.AddWorker(), b.AddWorker()
+		got := 0
+		count := func(effects []Effect) {
+			for _, e := range effects {
+				if e.Op == OpJob && e.Peer == next {
+					got++
+				}
+			}
+		}
+		finish := func() {
+			for b.NextTick() <= 0 {
+				count(b.Tick(0))
+			}
+		}
+		b.Join(0, left, &c.left)
+		b.Join(0, next, &JoinRequest{Types: [][]byte{[]byte(c.next)}})
+		finish()
+		count(b.Submit(0, s, &Submission{ID: []byte("j"), Type: []byte(strings.Repeat("x", 200)), Body: []byte("1"), NoAck: true}))
+		if b.pairingsInProgress == 0 {
+			t.Fatal("all patterns were tried in one step")
+		}
+		count(b.RemovePeer(0, left))
+		finish()
+		if got != c.want {
+			t.Errorf("a worker that serves %s gets %d jobs, want %d", c.next, got, c.want)
+		}
+	}
+}
