@@ -313,6 +313,43 @@ fi
 	}
 }
 
+// TestCopiedDirectory: a daemon that starts in a copy of a running daemon's directory leaves the
+// running daemon's processes and jobs alone.
+func TestCopiedDirectory(t *testing.T) {
+	s := newTestSite(t)
+	s.args = []string{"--store", "sqlite:" + filepath.Join(s.dir, "shared.db")}
+	s.start("-")
+	began, goOn := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "go-on")
+	if !s.post("POST", "/a/handler/add/x?lang=sh", fmt.Sprintf("echo >> %s; while ! [ -e %s ]; do sleep 0.05; done; echo $1 >> %s", began, goOn, s.runsPath())) {
+		t.Fatal("the handler is refused")
+	}
+	if !s.post("POST", "/a/job/x", "1\n") {
+		t.Fatal("the job is refused")
+	}
+	s.waitUntil("the job runs", func() bool {
+		_, err := os.Stat(began)
+		return err == nil
+	})
+	from := s.dataDir()
+	s.name = "copy"
+	if err := os.CopyFS(s.dataDir(), os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	s.start("-")
+	time.Sleep(time.Second) // long enough for a second run to begin
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.waitUntil("the job has ended", func() bool {
+		c, ok := s.state()
+		return ok && c.OK == 1
+	})
+	runs, _ := os.ReadFile(s.runsPath())
+	if starts, _ := os.ReadFile(began); string(starts) != "\n" || string(runs) != "1\n" {
+		t.Errorf("the job was begun %d times, and ran to its end %d times", len(starts), len(runs)/2)
+	}
+}
+
 // guardOf returns the process that kills a daemon's handlers when the daemon ends, or 0 if there is
 // no such process.
 func guardOf(daemon int) int {

@@ -30,7 +30,8 @@ import (
 type Engine struct {
 	cfg        Config
 	log        zerolog.Logger
-	nodeName   string // the unique name of the directory, which never changes
+	nodeName   string // the name of the directory, which never changes; copies of the directory have the same
+	place      string // what identifies the directory and no copy of it
 	ids        *job.IDSource
 	journal    *journal.Journal
 	backends   []*backend

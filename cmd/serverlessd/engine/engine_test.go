@@ -350,6 +350,38 @@ func TestManyOldSysids(t *testing.T) {
 	}
 }
 
+// TestSysidsOfCopy: a daemon finds its earlier sysids after its directory was renamed. In a copy of
+// the directory, it finds only those of the copy.
+func TestSysidsOfCopy(t *testing.T) {
+	original := filepath.Join(t.TempDir(), "original")
+	renamed, copied := original+"-renamed", original+"-copied"
+	if err := os.Mkdir(original, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		dir, sysid string
+		prepare    func() error
+		old        []string
+	}{
+		{original, "0a0a0a", nil, nil},
+		{original, "0b0b0b", nil, []string{"0a0a0a"}},
+		{renamed, "0c0c0c", func() error { return os.Rename(original, renamed) }, []string{"0a0a0a", "0b0b0b"}},
+		{copied, "0d0d0d", func() error { return os.CopyFS(copied, os.DirFS(renamed)) }, nil},
+		{copied, "0e0e0e", nil, []string{"0d0d0d"}},
+		{renamed, "0f0f0f", nil, []string{"0a0a0a", "0b0b0b", "0c0c0c"}},
+	} {
+		if step.prepare != nil {
+			if err := step.prepare(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := &Engine{cfg: Config{Dir: step.dir}, ids: job.NewIDSource(step.sysid, time.Now)}
+		if old, err := e.claimSysids(); err != nil || !slices.Equal(old, step.old) {
+			t.Errorf("%s in %s: earlier sysids %v, want %v, %v", step.sysid, filepath.Base(step.dir), old, step.old, err)
+		}
+	}
+}
+
 // TestStateDuringCount: while one store is slow to count, another store gets the journal's jobs.
 // Jobs that move to a store during a count are counted once.
 func TestStateDuringCount(t *testing.T) {

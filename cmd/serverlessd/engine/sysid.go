@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,10 +13,13 @@ import (
 	"gloom/broker/guard"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/serverlessd/job"
+
+	"golang.org/x/sys/unix"
 )
 
 // The sysids of this directory are kept in a file. So a daemon that was killed finds, at its next
-// start, the jobs that it had in hand.
+// start, the jobs that it had in hand. Each line has a sysid and the place of the directory: in a
+// copy of the directory, the sysids may be those of a daemon that runs in the original.
 
 // maxOldSysids bounds the sysids that a start looks for. A daemon that cannot start is started again
 // and again, and each sysid takes some milliseconds.
@@ -23,15 +27,39 @@ const maxOldSysids = 500
 
 func (e *Engine) sysidFile() string { return filepath.Join(e.cfg.Dir, "sysids") }
 
+// placeOf identifies a directory by its device and inode. It keeps them when it is renamed, and no
+// copy has the same.
+func placeOf(dir string) (string, error) {
+	var info unix.Stat_t
+	if err := unix.Stat(dir, &info); err != nil {
+		return "", &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return fmt.Sprintf("%d:%d", info.Dev, info.Ino), nil
+}
+
 // claimSysids writes the new sysid to the file and returns the last of the earlier sysids. If the disk is full,
 // the daemon starts without writing it; if it is then killed, its jobs have to wait for their locks
 // to expire.
 func (e *Engine) claimSysids() (old []string, err error) {
+	if e.place, err = placeOf(e.cfg.Dir); err != nil {
+		return nil, err
+	}
 	text, err := guard.ReadFile(e.sysidFile())
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	old = strings.Fields(string(text))
+	others := 0
+	for line := range strings.Lines(string(text)) {
+		switch f := strings.Fields(line); {
+		case len(f) == 1, len(f) == 2 && f[1] == e.place: // earlier versions wrote no place
+			old = append(old, f[0])
+		case len(f) > 1:
+			others++
+		}
+	}
+	if others > 0 {
+		e.log.Warn().Int("sysids", others).Msg("the sysids of daemons of another directory, of which this one is a copy, are left alone: their jobs wait for their locks to expire")
+	}
 	e.noteSysid(e.ids.Sysid())
 	return old[max(0, len(old)-maxOldSysids):], nil
 }
@@ -63,7 +91,7 @@ func (e *Engine) endOrphans(old []string) []string {
 }
 
 func (e *Engine) noteSysid(sysid string) {
-	if err := appendLine(e.sysidFile(), sysid); err != nil {
+	if err := appendLine(e.sysidFile(), sysid+" "+e.place); err != nil {
 		e.log.Error().Err(err).Msg("the new sysid could not be noted: after a kill its jobs wait for their locks to expire")
 	}
 }
