@@ -3,9 +3,9 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -306,26 +306,52 @@ func addressHint(cmd *cobra.Command) string {
 // differs in two letters that do not include the first. If several names are near, Suggest prefers
 // a name whose first letter is right, and then the name nearest in length.
 func Suggest(typed string, names []string) string {
-	// cobra decides what is similar, so that the rule is the same for commands and keys.
-	known := &cobra.Command{}
-	for _, n := range names {
-		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
+	typed = strings.ToLower(typed)
+	if len(typed) < 2 {
+		return ""
 	}
-	for d := 1; d <= 2 && len(typed) > 1; d++ {
-		known.SuggestionsMinimumDistance = d
-		near := slices.DeleteFunc(known.SuggestionsFor(typed), func(name string) bool {
-			return d > 1 && !strings.EqualFold(name[:1], typed[:1])
-		})
-		if len(near) > 0 {
-			distance := func(name string) int {
-				n := max(len(name)-len(typed), len(typed)-len(name))
-				if !strings.EqualFold(name[:1], typed[:1]) {
-					n += len(typed)
-				}
-				return n
+	nearest, least := "", math.MaxInt
+	for _, name := range names {
+		lower := strings.ToLower(name)
+		difference := max(len(lower)-len(typed), len(typed)-len(lower))
+		rank, isPrefix := difference, strings.HasPrefix(lower, typed)
+		if !isPrefix && (difference > 2 || lower == "") {
+			continue // a file may have thousands of keys that are like none
+		}
+		if lower[0] != typed[0] {
+			rank += len(typed)
+		}
+		if !isPrefix {
+			switch edits := editDistance(typed, lower); {
+			case edits > 2 || edits == 2 && lower[0] != typed[0]:
+				continue
+			case edits == 2:
+				rank += math.MaxInt / 2 // after all that are nearer
 			}
-			return slices.MinFunc(near, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+		}
+		if rank < least {
+			nearest, least = name, rank
 		}
 	}
-	return ""
+	return nearest
+}
+
+// editDistance counts the bytes to insert, delete or replace to turn a into b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1) // of the part of a that was looked at, to each beginning of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal, row[j+1] = row[j+1], min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }

@@ -153,10 +153,22 @@ func TestSuggestFindsSimilarName(t *testing.T) {
 	for typed, want := range map[string]string{
 		"nob": "nobs", "frob": "", "xy": "", "l": "", "lss": "ls", "tpo": "top", "jbos": "jobs", "jo": "job", "retr": "retries", "max-bites": "max-bytes", "max-bittes": "max-bytes", "max-bitteres": "",
 		"max-cons": "max-conns", "max-jbos": "max-jobs", "retrys": "retries", "colour": "", "MAX-JOBS": "max-jobs",
+		"to": "top", "max-b": "max-bytes", "Zobs": "zob", strings.Repeat("x", 1<<16): "",
 	} {
 		if got := Suggest(typed, names); got != want {
 			t.Errorf("%s: %q, want %q", typed, got, want)
 		}
+	}
+}
+
+// TestSuggestIsCheap: a file may have thousands of keys that are like none.
+func TestSuggestIsCheap(t *testing.T) {
+	var names []string
+	for c := 'a'; c <= 'z'; c++ {
+		names = append(names, strings.Repeat(string(c), 12), strings.Repeat(string(c), 20))
+	}
+	if n := testing.AllocsPerRun(10, func() { Suggest("unknown_key_1", names) }); n > float64(len(names)) {
+		t.Errorf("%v allocations for %d names", n, len(names))
 	}
 }
 
