@@ -60,7 +60,7 @@ func (s *Submitter) tryAll(exceptAddr string) (*session, error) {
 		sess.client = sess
 		err := sess.dial(s.ctx, s.ctx, addr, sess.sendHello)
 		if err == nil {
-			s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr})
+			s.conf.notify(Notice{Event: EventConnected, Addr: sess.addr, MaxFrame: sess.maxOut})
 			s.adopt(sess)
 			return sess, nil
 		}

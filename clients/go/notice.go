@@ -18,8 +18,9 @@ func (e Event) String() string { return string(e) }
 
 // Notice reports something that no caller waits for.
 type Notice struct {
-	Event Event
-	Addr  string        // the broker's address
-	Err   error         // nil for EventConnected and EventJoined
-	Wait  time.Duration // the time until the next attempt
+	Event    Event
+	Addr     string        // the broker's address
+	Err      error         // nil for EventConnected and EventJoined
+	Wait     time.Duration // the time until the next attempt
+	MaxFrame int           // for a submitter's EventConnected: the largest frame, in bytes, that this broker accepts
 }

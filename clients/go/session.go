@@ -131,8 +131,7 @@ func (s *session) onResumeRefused(p *Pending, refusal *RefusedError) {
 	s.endJob(p, nil, &loss)
 }
 
-// abandon cancels a job for which its caller no longer waits: at once, or when there is a
-// connection again.
+// abandon cancels a job whose caller no longer waits: at once, or when there is a connection again.
 func (s *Submitter) abandon(p *Pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

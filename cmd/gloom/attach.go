@@ -54,7 +54,7 @@ func newAttach(t *tool) *cobra.Command {
 				return s.streamFile(ctx, "ids", ids)
 			}
 			n := len(args)
-			return s.stream(ctx, func() int { return n }, func() (id []byte, err error) {
+			return s.stream(ctx, func() int { return n }, func(int) (id []byte, err error) {
 				if len(args) == 0 {
 					return nil, io.EOF
 				}

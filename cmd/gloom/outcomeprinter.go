@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -320,8 +321,9 @@ func (v *outcomePrinter) finish(counts outcomeCounts, outstanding int, cause, ou
 // connection does not come back.
 type reconnectReporter struct {
 	*submitCommand
-	printer *outcomePrinter
-	giveUp  context.CancelCauseFunc
+	printer  *outcomePrinter
+	giveUp   context.CancelCauseFunc
+	maxFrame *atomic.Int64 // gets the limit of each broker that is connected to
 
 	mu       sync.Mutex // guards the following
 	timer    *time.Timer
@@ -356,6 +358,7 @@ func (r *reconnectReporter) notice(n gloom.Notice) {
 	}
 	switch n.Event {
 	case gloom.EventConnected:
+		r.maxFrame.Store(int64(n.MaxFrame))
 		r.reported = false
 		if r.timer != nil {
 			r.timer.Stop()

@@ -23,9 +23,6 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// maxLine is the longest line in bytes; a longer one fails.
-const maxLine = 256 << 20
-
 // maxHeldBack is the maximum number of windows of answers that --ordered holds back.
 const maxHeldBack = 8
 
@@ -59,7 +56,8 @@ type lineResult struct {
 // attaches to them, and the goroutine that runs the stream prints.
 type stream struct {
 	*submitCommand
-	nextLine func() ([]byte, error) // the next line
+	nextLine func(limit int) ([]byte, error) // the next line, or a *gloom.RefusedError if it is longer
+	maxFrame atomic.Int64                    // the broker's limit, in bytes: a longer line cannot be a job
 	jobs     *gloom.Submitter
 	printer  *outcomePrinter
 	fail     context.CancelCauseFunc
@@ -96,12 +94,12 @@ func (s *submitCommand) streamFile(ctx context.Context, flag, name string) error
 		defer f.Close()
 		in = f
 	}
-	r := bufio.NewReaderSize(in, 64<<10)
-	return s.stream(ctx, func() int { return countLines(in) }, func() ([]byte, error) { return readLine(r) })
+	r := lineReader{in: bufio.NewReaderSize(in, 64<<10)}
+	return s.stream(ctx, func() int { return countLines(in) }, r.next)
 }
 
 // stream streams lines; count returns their number, or -1 if it is not known.
-func (s *submitCommand) stream(ctx context.Context, count func() int, next func() ([]byte, error)) error {
+func (s *submitCommand) stream(ctx context.Context, count func() int, next func(limit int) ([]byte, error)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	st := &stream{submitCommand: s, fail: fail, nextLine: next, printer: newOutcomePrinter(s, count)}
@@ -112,7 +110,7 @@ func (s *submitCommand) stream(ctx context.Context, count func() int, next func(
 	}
 	st.unprinted, st.outcomes, st.retry = make(chan struct{}, places), make(chan lineResult, places), make(chan line, places)
 	st.lines, st.total, st.room = make(chan line), make(chan int, 1), make(chan struct{}, 1)
-	r := &reconnectReporter{submitCommand: s, printer: st.printer, giveUp: fail}
+	r := &reconnectReporter{submitCommand: s, printer: st.printer, giveUp: fail, maxFrame: &st.maxFrame}
 	st.onLost = r.onJobLost
 	defer r.stop()
 	var err error
@@ -198,13 +196,14 @@ func (st *stream) read(ctx context.Context) {
 	seq := 0
 	for number := 1; ; number++ {
 		st.openLines.begin(max(number, st.firstLine)) // lines before st.firstLine are skipped
-		data, err := st.nextLine()
+		data, err := st.nextLine(int(st.maxFrame.Load()))
+		var tooLong *gloom.RefusedError
 		if err == io.EOF {
 			st.openLines.begin(0)
 			st.total <- seq
 			return
 		}
-		if err != nil && err != errLongLine {
+		if err != nil && !errors.As(err, &tooLong) {
 			st.fail(fmt.Errorf("reading line %d: %w", number, err))
 			return
 		}
@@ -221,8 +220,10 @@ func (st *stream) read(ctx context.Context) {
 		st.openLines.add(number)
 		if err == nil && st.attach {
 			l.id = string(data)
-		} else if err == nil {
+		} else if err == nil || !st.attach && !st.idFromLine {
 			l.id = st.idOf(number, data)
+		}
+		if err == nil && !st.attach {
 			l.body, err = toBody(data, st.bodyForm())
 		}
 		if err != nil {
@@ -455,28 +456,38 @@ func (st *stream) switchMode(o *lineResult) bool {
 	return true
 }
 
-var errLongLine = fmt.Errorf("is longer than %d bytes", maxLine)
+// lineReader reads lines.
+type lineReader struct {
+	in       *bufio.Reader
+	skipping bool // the rest of a line that was too long comes next
+}
 
-// readLine reads a line without its end, which the last one may lack.
-func readLine(in *bufio.Reader) ([]byte, error) {
+// next returns a line without its end, which the last one may lack. It refuses a line that is longer
+// than limit bytes as soon as it has read more: the line may have no end.
+func (r *lineReader) next(limit int) ([]byte, error) {
 	var data []byte
-	long := false
 	for {
-		part, err := in.ReadSlice('\n')
-		if long = long || len(data)+len(part) > maxLine; !long {
-			data = append(data, part...)
-		}
+		part, err := r.in.ReadSlice('\n')
 		switch {
-		case err == bufio.ErrBufferFull:
-			continue
-		case err == io.EOF && len(data) == 0 && !long:
-			return nil, io.EOF
-		case err != nil && err != io.EOF:
+		case err != nil && err != bufio.ErrBufferFull && err != io.EOF:
 			return nil, err
-		case long:
-			return nil, errLongLine
+		case r.skipping:
+			r.skipping = err == bufio.ErrBufferFull
+			if err == io.EOF {
+				return nil, io.EOF
+			}
+			continue
+		case len(data)+len(part) > limit:
+			r.skipping = err == bufio.ErrBufferFull
+			return nil, &gloom.RefusedError{Code: gloom.ErrSizeError,
+				Reason: fmt.Sprintf("the line alone has more than the %d bytes that a frame may have", limit)}
+		case err == bufio.ErrBufferFull:
+			data = append(data, part...)
+			continue
+		case err == io.EOF && len(data)+len(part) == 0:
+			return nil, io.EOF
 		}
-		return trimLineEnd(data), nil
+		return trimLineEnd(append(data, part...)), nil
 	}
 }
 
