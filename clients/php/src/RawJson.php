@@ -8,7 +8,7 @@ namespace Gloom;
  * The bytes of a JSON value. As a body it is sent unchanged; with raw: true, bodies arrive
  * as RawJson. Numbers keep all their digits, and objects the order of their keys.
  */
-final class RawJson implements \Stringable
+final class RawJson implements \JsonSerializable, \Stringable
 {
     /** Deepest nesting of a value: a message may have 1024 levels, and is the first of them. */
     private const DEPTH = 1023;
@@ -59,6 +59,12 @@ final class RawJson implements \Stringable
     public function value(): mixed
     {
         return self::decode($this->bytes);
+    }
+
+    /** Inside another value it becomes a plain value; only a whole body keeps its bytes. */
+    public function jsonSerialize(): mixed
+    {
+        return $this->value();
     }
 
     public function __toString(): string

@@ -136,6 +136,7 @@ final class GoldenTest extends TestCase
             }
         }
         self::assertSame('{}', (string) RawJson::from(RawJson::of('{}')->value()), 'an object is not an array');
+        self::assertSame('{"a":[1.5,{}]}', (string) RawJson::from(['a' => RawJson::of('[1.50, {}]')]), 'within another value');
         $this->expectException(\JsonException::class);
         RawJson::from(['x' => NAN]);
     }
