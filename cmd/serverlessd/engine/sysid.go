@@ -58,7 +58,7 @@ func (e *Engine) claimSysids() (old []string, err error) {
 		}
 	}
 	if others > 0 {
-		e.log.Warn().Int("sysids", others).Msg("the sysids of daemons of another directory, of which this one is a copy, are left alone: their jobs wait for their locks to expire")
+		e.log.Warn().Int("sysids", others).Msg("sysids that were noted in another directory or device, of which this one may be a copy, are left alone: their jobs wait for their locks to expire")
 	}
 	e.noteSysid(e.ids.Sysid())
 	return old[max(0, len(old)-maxOldSysids):], nil
