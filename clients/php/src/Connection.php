@@ -29,6 +29,8 @@ final class Connection
     /** Whether the broker has reported that it is stopping. */
     public bool $draining = false;
     public readonly float $openedAt;
+    /** Seconds that a large frame may wait while nothing is written or read; then the connection is given up. */
+    public float $patience;
 
     /** @var resource */
     private $stream;
@@ -60,6 +62,7 @@ final class Connection
         $this->maxFrame = $settings->maxFrame;
         $this->maxFrameIn = $settings->maxFrame + self::ENVELOPE;
         $this->openedAt = $this->heardAt = self::now();
+        $this->patience = $settings->heartbeat > 0 ? 3 * $settings->heartbeat : INF;
         [$target, $host] = Settings::target($addr, $settings->tls !== null);
         $ssl = ['peer_name' => $host, ...$settings->tls ?? []];
         $context = stream_context_create(['ssl' => $ssl, 'socket' => ['tcp_nodelay' => true]]);
@@ -245,14 +248,20 @@ final class Connection
         $this->flush();
         // What the socket does not accept stays in the buffer. While the buffer is large we also
         // read, because the broker may not read more before we do.
-        while ($this->ended === null && strlen($this->outBuffer) > 1024 * 1024) {
+        $movedAt = self::now();
+        while ($this->ended === null && ($size = strlen($this->outBuffer)) > 1024 * 1024) {
             $read = $write = [$this->stream];
             $none = [];
-            @stream_select($read, $write, $none, 1);
+            @stream_select($read, $write, $none, 0, (int) (min($this->patience, 1.0) * 1e6));
             if ($read !== []) {
                 $this->take();
             }
             $this->flush();
+            if (strlen($this->outBuffer) < $size || $this->heardAt > $movedAt) {
+                $movedAt = self::now();
+            } elseif (($silence = self::now() - $movedAt) >= $this->patience) {
+                $this->close(new NotConnectedException(sprintf('nothing was read or sent by the broker for %.1f s', $silence)));
+            }
         }
     }
 

@@ -19,7 +19,7 @@ final class Settings
      * @param ?string $token authenticates each connection
      * @param ?string $client a name for the broker's log, such as "mailer/1.4"
      * @param float $heartbeat interval of pings to a silent broker, which is given up after three
-     *     intervals; 0.1 to 3600, 0 for none
+     *     intervals; 0.1 to 3600, 0 for none: a broker that hangs is then waited for
      * @param ?array<string, mixed> $tls encrypts all connections: PHP's SSL context options, such as cafile, local_cert
      * @param float $connectTimeout limit of one attempt to connect, including TLS and hello, and then of the
      *     reply to a worker's join, and to each of its last requests

@@ -7,6 +7,7 @@ namespace Gloom;
 use Gloom\Exception\ClosedException;
 use Gloom\Exception\GloomException;
 use Gloom\Exception\LostException;
+use Gloom\Exception\NotConnectedException;
 use Gloom\Exception\RefusedException;
 
 /**
@@ -121,6 +122,9 @@ final class Worker
     public function stop(): void
     {
         $this->stopping = true;
+        foreach ($this->joined as $at) {
+            $at->patience = min($at->patience, $this->settings->connectTimeout);
+        }
     }
 
     /**
@@ -362,8 +366,13 @@ final class Worker
         $at->ask($frame, static function (?GloomException $error) use (&$told): void {
             $told = $error ?? true;
         }, $id);
+        $askedAt = Connection::now();
         while ($told === false) {
-            Connection::pump([$at], 60.0);
+            Connection::pump([$at], 1.0); // a signal that comes just before the wait does not end it
+            $silence = Connection::now() - $askedAt;
+            if ($told === false && $this->stopping && $silence >= $this->settings->connectTimeout) {
+                $at->close(new NotConnectedException(sprintf('no reply within %.1f s', $silence)));
+            }
         }
         if ($told instanceof GloomException) {
             throw $told;

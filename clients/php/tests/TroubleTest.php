@@ -4,7 +4,9 @@ declare(strict_types=1);
 
 namespace Gloom\Tests;
 
+use Gloom\Exception\LostException;
 use Gloom\Exception\RefusedException;
+use Gloom\Job;
 use Gloom\RetryAfter;
 use Gloom\Settings;
 use Gloom\Submitter;
@@ -121,12 +123,62 @@ final class TroubleTest extends TestCase
             fwrite($broker, Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]) . Wire::encode(['ok' => true]));
             self::assertSame(['action' => 'release', 'id' => 'a'], self::take($broker));
         }
+        $this->assertEnds();
+    }
+
+    private function assertEnds(): void
+    {
         for ($n = 0; $n < 100 && pcntl_waitpid($this->pid, $status, WNOHANG) === 0; $n++) {
             usleep(50_000);
         }
         self::assertLessThan(100, $n, 'it waits for the reply');
         $this->pid = 0;
         self::assertSame(0, $status);
+    }
+
+    /** @return array<string, array{\Closure(Job): mixed}> */
+    public static function lastWords(): array
+    {
+        $large = str_repeat('x', 8_000_000); // more than a socket takes
+
+        return [
+            'respond' => [static fn () => 1],
+            'large respond' => [static fn () => $large],
+            'fail' => [static fn () => throw new \Exception('no')],
+            'progress' => [static fn (Job $job) => $job->progress(1)],
+            'large progress' => [static fn (Job $job) => $job->progress($large)],
+        ];
+    }
+
+    /**
+     * @dataProvider lastWords
+     * @param \Closure(Job): mixed $handler
+     */
+    public function testWorkerThatStopsDoesNotWaitForHungBroker(\Closure $handler): void
+    {
+        $this->work($handler);
+        $broker = $this->accept();
+        self::assertSame('join', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]));
+        usleep(200_000);
+        posix_kill($this->pid, SIGTERM);
+        $this->assertEnds();
+    }
+
+    /** A heartbeat finds a hung broker although the ping waits behind a frame that it does not read. */
+    public function testHungBrokerInTheMiddleOfLargeFrameIsGivenUp(): void
+    {
+        $this->fork(function (): void {
+            try {
+                (new Submitter(new Settings($this->addr, heartbeat: 0.1)))->do('echo', str_repeat('x', 8_000_000));
+            } catch (LostException) {
+                return;
+            }
+            posix_kill(posix_getpid(), SIGKILL);
+        });
+        $broker = $this->accept();
+        $this->assertEnds();
+        fclose($broker);
     }
 
     public function testDelayOutOfRangeIsLimited(): void
