@@ -8,6 +8,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"gloom/broker"
 	"gloom/broker/admin/api"
 	"gloom/broker/admin/finding"
 	"gloom/broker/rate"
@@ -295,7 +296,7 @@ func (f *finder) checkStopped(t *Type, find func(severity, cause string, msg mes
 		})
 	case t.Figures.Limits.Rate > 0 && t.Figures.Idle > 0:
 		find(api.Warning, "type_rate", func() (string, string) {
-			return fmt.Sprintf("%s, with idle workers: the type is limited to %s", finding.JobsWaiting(free), rate.Text(t.Figures.Limits.Rate)), "raise its rate (" + typeCommand("limit", t, "--rate "+rate.Flag(2*t.Figures.Limits.Rate)) + "), if its resources can take that"
+			return fmt.Sprintf("%s, with idle workers: the type is limited to %s", finding.JobsWaiting(free), rate.Text(t.Figures.Limits.Rate)), "raise its rate (" + typeCommand("limit", t, "--rate "+rate.Flag(min(2*t.Figures.Limits.Rate, broker.MaxRate))) + "), if its resources can take that"
 		})
 	case t.Figures.Idle > 0:
 		return false

@@ -227,6 +227,18 @@ func TestTypeHeldBackByGroupsIsReported(t *testing.T) {
 	}
 }
 
+// TestProposedRateIsAllowed: a rate can be doubled only up to the largest one.
+func TestProposedRateIsAllowed(t *testing.T) {
+	for limit, want := range map[float64]string{100: "--rate 200/s)", 6e8: "--rate 1000000000/s)"} {
+		s := newWatchedType(1, 1)
+		s.after.Queued, s.after.Limits.Rate = 10, limit
+		s.takeSnapshot()
+		if causes, first := s.takeSnapshot(); !slices.Equal(causes, []string{"type_rate"}) || !strings.Contains(first, want) {
+			t.Errorf("%g: found %v %q", limit, causes, first)
+		}
+	}
+}
+
 // TestBusyWorkersAreCounted: a finding about a type whose workers are busy counts them.
 func TestBusyWorkersAreCounted(t *testing.T) {
 	for _, c := range []struct {
