@@ -55,8 +55,6 @@ func (e *Engine) endingOf(r *run, outcome *job.Outcome) *queuedEnding {
 			if outcome.RetryAfter > 0 {
 				end.Delay = outcome.RetryAfter
 			}
-			// To a sweep, a longer delay would look as if it had been written while the clock was
-			// ahead.
 			end.Delay = min(end.Delay, e.cfg.RetryFor)
 			return end
 		}

@@ -84,6 +84,9 @@ func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 	case EndGiveBack:
 		c.Waiting++
 		t.change(h, "`lock` = '', dt = ?, tries = tries - 1, fence = fence + 1", formatTime(t.now))
+		if h.tries > 1 { // the first run has just written first_dt
+			t.noteWait(h, h.tries-1)
+		}
 	}
 }
 

@@ -199,6 +199,7 @@ func (c *uniqueAdd) extend(k *key, due time.Time) {
 		k.job.dt = due
 		c.count(k.job.jobtype) // another job may now be the oldest of its type
 		c.change(k.job, "dt = ?", formatTime(due))
+		c.noteWait(k.job, k.job.tries)
 	}
 }
 

@@ -183,6 +183,7 @@ func (s *SQL) Hasten(ctx context.Context, id job.ID) error {
 		if err == nil && h.dt.After(t.now) {
 			t.count(h.jobtype) // the counts stay the same, but another job may now be the oldest of the type
 			t.change(h, "dt = ?", formatTime(t.now))
+			t.noteWait(h, h.tries)
 		}
 		return err
 	})

@@ -54,6 +54,13 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 	}
 }
 
+// noteWait stores, in the row of a waiting job's next run, when its dt was written. correctTimes needs
+// it where no other time of the job is as late. tries is how many runs the job has had. The row has
+// no outcome until the run has ended.
+func (t *tx) noteWait(h lockedRow, tries int) {
+	t.put("sq_runs", "id, n", "worker, started, took_ms, outcome, error", string(h.id), tries+1, "", formatTime(t.now), 0, "", []byte{})
+}
+
 // lostRun stores the run of a job whose lock has expired.
 func (t *tx) lostRun(h lockedRow) {
 	r := PastRun{N: h.tries, Sysid: h.lock, Outcome: outcomeOf(job.CodeLockExpired), Error: "its daemon was lost"}
@@ -105,7 +112,7 @@ func addRuns(ctx context.Context, q querier, rec *Record) error {
 	if !rec.mayHaveLastRun() {
 		return nil
 	}
-	err := eachRow(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? ORDER BY n DESC LIMIT ?",
+	err := eachRow(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? AND outcome <> '' ORDER BY n DESC LIMIT ?",
 		[]any{string(rec.ID), rec.Tries, maxRuns}, func(r *sql.Rows) error {
 			var run PastRun
 			var elapsed int64

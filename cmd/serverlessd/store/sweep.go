@@ -68,6 +68,7 @@ func (s *SQL) expireLocks(ctx context.Context, want SweepOptions, swept *SweepRe
 					swept.Freed++
 					t.lostRun(h)
 					t.freeJob(h, t.now, ", code = ?", job.CodeLockExpired)
+					t.noteWait(h, h.tries)
 				}
 			}
 		}
@@ -103,16 +104,15 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 		}
 		seen := 0
 		return eachRow(ctx, q, "SELECT "+rowColumns+", (SELECT l.dt FROM sq_last l WHERE l.id = sq_jobs.id),"+
-			" EXISTS (SELECT 1 FROM sq_last l WHERE l.id = sq_jobs.id AND l.tries = sq_jobs.tries AND (sq_jobs.fence = l.tries OR EXISTS (SELECT 1 FROM sq_keys k WHERE k.id = l.id)))"+
+			" (SELECT r.started FROM sq_runs r WHERE r.id = sq_jobs.id AND r.n = sq_jobs.tries + 1 AND r.outcome = '')"+
 			" FROM sq_jobs WHERE `lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
 			[]any{toRow.due, toRow.due, toRow.id, searchFactor * want.Limit}, func(r *sql.Rows) error {
 				if more = len(lateRows) == want.Limit; more {
 					return nil
 				}
-				var lastEnd sqlTime
-				var mayBeDelayed bool
-				h, err := scanLocked(r, &lastEnd, &mayBeDelayed)
-				if w := (waitingRow{h, lastEnd.time(), mayBeDelayed}); w.clockAhead(now, want.RetryFor) > 0 {
+				var lastEnd, waitNoted sqlTime
+				h, err := scanLocked(r, &lastEnd, &waitNoted)
+				if w := (waitingRow{h, lastEnd.time(), waitNoted.time()}); w.clockAhead(now) > 0 {
 					lateRows[h.id] = w
 				}
 				seen++
@@ -128,7 +128,7 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 			rows, err := t.lockAll(slices.Collect(maps.Keys(lateRows)))
 			for _, h := range rows {
 				w := lateRows[h.id]
-				lead := w.clockAhead(t.now, want.RetryFor)
+				lead := w.clockAhead(t.now)
 				if h.lock != "" || h.fence != w.fence || !h.dt.Equal(w.dt) || lead <= 0 { // it has changed since
 					continue
 				}
@@ -138,6 +138,9 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 				t.change(h, "dt = ?, create_dt = ?, first_dt = ?", corrected(h.dt), corrected(h.created), corrected(h.firstStart))
 				if !w.lastEnd.IsZero() {
 					t.runAtEnd("UPDATE sq_last SET dt = ? WHERE id = ?", corrected(w.lastEnd), string(h.id))
+				}
+				if !w.waitNoted.IsZero() {
+					t.runAtEnd("UPDATE sq_runs SET started = ? WHERE id = ? AND n = ?", corrected(w.waitNoted), string(h.id), h.tries+1)
 				}
 			}
 			return err
@@ -158,24 +161,17 @@ func (s *SQL) correctTimes(ctx context.Context, want SweepOptions, swept *SweepR
 }
 
 // waitingRow is a row whose job waits. lastEnd is the time at which its last run without success
-// ended, or zero if there was no such run. mayBeDelayed says that its time may be one that a handler
-// or an add in mode extend has asked for: lastEnd is the end of its last try, and either it was never
-// given back, or it has a unique key.
+// ended, and waitNoted is the time that noteWait has stored; both are zero if there is none.
 type waitingRow struct {
 	lockedRow
-	lastEnd      time.Time
-	mayBeDelayed bool
+	lastEnd, waitNoted time.Time
 }
 
 // clockAhead returns the lead of the clock that wrote a waiting job's times, as far as these times
-// show it. A job cannot have been added or run in the future, and no retry is delayed for longer
-// than retryFor, unless mayBeDelayed is set.
-func (w *waitingRow) clockAhead(now time.Time, retryFor time.Duration) time.Duration {
-	lead := max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now))
-	if wait := w.dt.Sub(now); lead <= 0 && w.tries > 0 && !w.mayBeDelayed && wait > retryFor {
-		lead = wait
-	}
-	return lead
+// show it: a job cannot have been added, run, given back or extended in the future. The time at
+// which it is due shows nothing, because a client may have asked for it.
+func (w *waitingRow) clockAhead(now time.Time) time.Duration {
+	return max(w.created.Sub(now), w.firstStart.Sub(now), w.lastEnd.Sub(now), w.waitNoted.Sub(now))
 }
 
 // abandonJob ends a job without a further run, and adds its follow-on job.

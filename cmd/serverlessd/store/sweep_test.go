@@ -269,7 +269,8 @@ func TestClockAhead(t *testing.T) {
 				}
 			}
 			checkFate := func(jobtype string, fate EndAction) {
-				end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, jobtype, 1, time.Minute)[0].Run, Action: fate, Code: job.CodeError, Status: 500, Delay: time.Minute})
+				end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, jobtype, 1, time.Minute)[0].Run, Action: fate, Code: job.CodeError, Status: 500, Delay: time.Minute,
+					Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}})
 			}
 			add("a-tried", 0)
 			checkFate("a-tried", EndRetry)
@@ -364,32 +365,80 @@ func TestRetryWrittenAhead(t *testing.T) {
 	})
 }
 
-// TestGivenBackAhead: a job that has run is taken again and given back while the store's clock is
-// ahead. Once the clock is corrected, the job does not wait.
-func TestGivenBackAhead(t *testing.T) {
-	forEachStore(t, func(t *testing.T, open func() Store) {
-		s := open()
-		e := entry("a-x", "1")
-		ingest(t, s, e)
-		run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
-		end(t, s, testSysid, RunEnd{Run: run, Action: EndRetry, Code: job.CodeError, Status: 500,
-			Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}})
-		run = take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
-		end(t, s, testSysid, RunEnd{Run: run, Action: EndGiveBack})
-		ahead := time.Now().Add(24 * time.Hour).UTC().Format("2006-01-02 15:04:05.000")
-		if err := Exec(t.Context(), s, "UPDATE sq_jobs SET dt = '"+ahead+"' WHERE type = 'a-x'"); err != nil {
+// TestFreedAhead: a job that has run before becomes due while the store's clock is ahead, because
+// its run is given back or lost, or because somebody hastens or extends the job. Once the clock is
+// corrected, the job does not wait for the clock to show that time again.
+func TestFreedAhead(t *testing.T) {
+	const day = 24 * time.Hour
+	var s Store
+	e := entry("a-x", "1")
+	share := func(t *testing.T, mode unique.Mode, due time.Time) {
+		e.Due = due
+		if _, err := s.AddUnique(t.Context(), []KeyedEntry{{Key: "k", Entry: e}}, unique.Request{Mode: mode}, func() time.Time { return e.Accepted }); err != nil {
 			t.Fatal(err)
 		}
-		s = open()
-		w := laxSweep
-		w.RetryFor = 6 * time.Hour
-		sweep(t, s, w)
-		checkEqual(t, "jobs that can be taken", len(take(t, s, testSysid, "a-x", 1, testTTL)), 1)
-	})
+	}
+	takeOne := func(t *testing.T) Run { return take(t, s, testSysid, "a-x", 1, time.Minute)[0].Run }
+	w := laxSweep
+	w.RetryFor, w.TTL = 6*time.Hour, time.Minute
+	for _, c := range []struct {
+		name string
+		free func(t *testing.T)
+		wait time.Duration // when the job is due after the clock is corrected
+		next int           // the number of its next run
+	}{
+		{"given back", func(t *testing.T) { end(t, s, testSysid, RunEnd{Run: takeOne(t), Action: EndGiveBack}) }, 0, 2},
+		{"lost", func(t *testing.T) {
+			takeOne(t)
+			if err := s.Leave(t.Context(), testSysid); err != nil {
+				t.Fatal(err)
+			}
+			checkEqual(t, "freed", sweep(t, s, w).Freed, 1)
+		}, 0, 3},
+		{"hastened", func(t *testing.T) {
+			share(t, unique.ModeExtend, e.Accepted.Add(day))
+			if err := s.Hasten(t.Context(), e.ID); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, 2},
+		{"extended", func(t *testing.T) { share(t, unique.ModeExtend, e.Accepted.Add(time.Hour)) }, time.Hour, 2},
+	} {
+		for _, lead := range []time.Duration{3 * time.Hour, 3 * day} { // one is shorter than --retry-for
+			t.Run(fmt.Sprint(c.name, " ", lead), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "store.db")
+				var clockShift, uptime time.Duration
+				start := time.Now()
+				open := func() {
+					s = OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
+					t.Cleanup(func() { s.Close() })
+				}
+				open()
+				e = entry("a-x", "1")
+				e.Accepted = start
+				share(t, 0, time.Time{})
+				end(t, s, testSysid, RunEnd{Run: takeOne(t), Action: EndRetry, Code: job.CodeError, Status: 500,
+					Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}})
+				clockShift, e.Accepted = lead, start.Add(lead)
+				c.free(t)
+				clockShift = 0
+				open()
+				sweep(t, s, w)
+				checkEqual(t, "due", get(t, s, e.ID).Due.Sub(start).Round(time.Minute), c.wait)
+				for range 2 { // the time was corrected once and for all
+					open()
+					checkEqual(t, "corrected times", sweep(t, s, w).CorrectedTimes, 0)
+				}
+				uptime = c.wait + time.Second
+				checkEqual(t, "the next run", takeOne(t).Tries, c.next)
+				rec := get(t, s, e.ID)
+				checkEqual(t, "past runs", len(rec.Runs) > 0 && rec.Runs[0].Outcome == "failed" && rec.Runs[len(rec.Runs)-1].Outcome != "", true)
+			})
+		}
+	}
 }
 
-// TestExtendedRetry: a job waits for its next try and is then extended by more than the time for
-// which jobs are retried. It waits as long as the client has requested, also after a restart.
+// TestExtendedRetry: a job waits for its next try, after a failure or because its run was given back
+// or lost, and is then extended by more than the time for which jobs are retried. It waits as long as the client has requested, also after a restart.
 func TestExtendedRetry(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
 		s := open()
@@ -400,17 +449,31 @@ func TestExtendedRetry(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		share(unique.Request{}, time.Time{})
-		run := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
-		end(t, s, testSysid, RunEnd{Run: run, Action: EndRetry, Code: job.CodeError, Status: 500, Delay: time.Minute,
-			Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}})
-		share(unique.Request{Mode: unique.ModeExtend}, time.Now().Add(24*time.Hour))
-		was := get(t, s, e.ID).Due
-		s = open()
 		w := laxSweep
 		w.RetryFor = 6 * time.Hour
-		sweep(t, s, w)
-		checkEqual(t, "due after a restart", get(t, s, e.ID).Due, was)
+		for _, how := range []string{"failed", "given back", "lost"} {
+			e = entry("a-"+how[:1], "1")
+			share(unique.Request{}, time.Time{})
+			runEnd := RunEnd{Action: EndRetry, Code: job.CodeError, Status: 500, Last: &LastRun{At: time.Now(), Code: job.CodeError, Status: 500}}
+			runEnd.Run = take(t, s, testSysid, e.Jobtype, 1, testTTL)[0].Run
+			end(t, s, testSysid, runEnd)
+			switch how {
+			case "given back":
+				run := take(t, s, testSysid, e.Jobtype, 1, testTTL)[0].Run
+				end(t, s, testSysid, RunEnd{Run: run, Action: EndGiveBack})
+			case "lost":
+				take(t, s, testSysid, e.Jobtype, 1, testTTL)
+				if err := s.Leave(t.Context(), testSysid); err != nil {
+					t.Fatal(err)
+				}
+				checkEqual(t, "freed", sweep(t, s, w).Freed, 1)
+			}
+			share(unique.Request{Mode: unique.ModeExtend}, time.Now().Add(24*time.Hour))
+			was := get(t, s, e.ID).Due
+			s = open()
+			sweep(t, s, w)
+			checkEqual(t, how+": due after a restart", get(t, s, e.ID).Due, was)
+		}
 	})
 }
 
