@@ -12,6 +12,9 @@ const (
 	// noteEvery is the interval at which a daemon renews its note in the store. The note says that
 	// the clock runs evenly.
 	noteEvery = time.Minute
+	// maxStep is the largest jump of a store's clock that may be ignored: jobs are not expired,
+	// purged or abandoned earlier than by this, and do not wait for longer.
+	maxStep = 15 * time.Second
 )
 
 // processStart is when this process began to measure time.
@@ -44,7 +47,8 @@ type clock struct {
 // or zero if no row counts as old. No row counts as old until the store's clock has run evenly for
 // the duration long, or for settleTime if settleTime is less. Rows from before the clock was last
 // set forward look too old, and the time returned is earlier by as much, until all of them are
-// older than long. ttl is the ttl of locks: only a jump by more than a quarter of it counts.
+// older than long. ttl is the ttl of locks: only a jump by more than a quarter of it, or by more than
+// maxStep, counts.
 //
 // When the clock is read for the first time, only a note in the store says until when it has run
 // evenly. The note is believed if it is at most an hour old.
@@ -82,7 +86,7 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 			clock.behind, clock.behindUntil = max(0, clock.behind-setBackBy), t.now
 		}
 		clock.setBacks++
-	case (ahead - clock.ahead).Abs() > max(ttl/4, maxJitter):
+	case (ahead - clock.ahead).Abs() > max(min(ttl/4, maxStep), maxJitter):
 		if ahead < clock.ahead {
 			clock.setBacks++
 			clock.searchedTo = rowPosition{}
@@ -90,7 +94,10 @@ func (t *tx) ageTime(ttl, long time.Duration) (time.Time, error) {
 		if set := aheadOfBoot - clock.aheadOfBoot; set.Abs() > maxJitter {
 			clock.behind, clock.behindUntil = max(0, clock.behind+set), t.now
 		}
-		clock.evenSince, clock.aheadSince = t.monotonic, t.monotonic
+		clock.evenSince = t.monotonic
+		if (ahead - clock.ahead).Abs() > max(ttl/4, maxJitter) { // a smaller jump leaves living daemons time to renew their locks
+			clock.aheadSince = t.monotonic
+		}
 	}
 	clock.known, clock.ahead, clock.aheadOfBoot = true, ahead, aheadOfBoot
 	if t.monotonic-clock.evenSince >= settleTime && (clock.noteWritten == 0 || t.monotonic-clock.noteWritten >= noteEvery) {

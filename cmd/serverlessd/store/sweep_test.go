@@ -239,6 +239,60 @@ func TestClockJumps(t *testing.T) {
 	checkEqual(t, "then", pass(s, 20*time.Minute).Expired, 1)
 }
 
+// TestClockJumpsBelowLongTTL: a jump of the clock that endangers no lock, because locks last long, is
+// still a jump: no job looks older than it is, and jobs that were written while the clock was ahead
+// are found. The lock of a lost daemon expires as if the clock had not been set.
+func TestClockJumpsBelowLongTTL(t *testing.T) {
+	const jump = 5 * time.Hour
+	path := filepath.Join(t.TempDir(), "store.db")
+	var clockShift, uptime time.Duration
+	start := time.Now()
+	s := OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
+	defer s.Close()
+	w := SweepOptions{RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, TTL: MaxTTL, Limit: 1000,
+		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
+	add := func(jobtype string) journal.Entry {
+		e := entry(jobtype, "1")
+		e.Accepted = time.Time{}
+		ingest(t, s, e)
+		return e
+	}
+	sweep(t, s, w)
+	add("a-lost")
+	if err := s.Reserve(t.Context(), otherSysid, MaxTTL); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, otherSysid, "a-lost", 1, MaxTTL)
+	for uptime = 0; uptime < 2*time.Hour; uptime += time.Minute {
+		sweep(t, s, w)
+	}
+	for _, jobtype := range []string{"a-unrun", "a-none", "a-done"} {
+		add(jobtype)
+	}
+	end(t, s, testSysid, RunEnd{Run: take(t, s, testSysid, "a-done", 1, MaxTTL)[0].Run, Action: EndArchive, Code: job.CodeOK, Status: 200})
+	clockShift = jump
+	for range 2 {
+		swept := sweep(t, s, w)
+		swept.Ahead = 0
+		checkEqual(t, "swept after the jump", swept, SweepResult{})
+	}
+	ahead := add("a-ahead")
+	clockShift = 0
+	sweep(t, s, w)
+	checkEqual(t, "the job that was written ahead waits", get(t, s, ahead.ID).Due.After(start.Add(uptime)), false)
+	lost := func() string { c := counts(t, s, "a-lost"); return fmt.Sprint(c.Running, c.Abandoned) }
+	for ; uptime < MaxTTL-time.Hour; uptime += time.Minute {
+		sweep(t, s, w)
+		if uptime == MaxTTL/2 {
+			clockShift = time.Minute
+		}
+	}
+	checkEqual(t, "a lost run before its lock expires", lost(), "1 0")
+	uptime = MaxTTL + time.Minute
+	sweep(t, s, w)
+	checkEqual(t, "a lost run after its lock has expired", lost(), "0 1")
+}
+
 // TestClockAhead: jobs are written while the store's clock is ahead. Once the clock is corrected,
 // they wait no longer than requested, whether a daemon sees the correction or starts later. The
 // lock of a lost daemon expires within a day.
