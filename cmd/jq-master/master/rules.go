@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/goccy/go-json"
 
@@ -64,11 +65,18 @@ func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
 	return list.Groups, err
 }
 
-// Served reports whether the broker has a worker for a type, or does not say.
+// Served reports whether the broker has a worker for a type, or does not say. It does not know the
+// busy workers of other brokers in its fleet.
 func (r *Rules) Served(ctx context.Context, typ string) bool {
 	var t api.Type
-	err := r.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(typ), nil, &t)
-	return err == nil && t.Workers > 0 || err != nil && !errors.Is(err, errRefused)
+	if err := r.call(ctx, http.MethodGet, "/v1/types/"+api.Segment(typ), nil, &t); err != nil || t.Workers > 0 {
+		return !errors.Is(err, errRefused)
+	}
+	var fleet api.Fleet
+	if err := r.call(ctx, http.MethodGet, "/v1/fleet", nil, &fleet); err != nil {
+		return !errors.Is(err, errRefused)
+	}
+	return slices.ContainsFunc(fleet.Brokers, func(b api.FleetBroker) bool { return b.State == "up" })
 }
 
 func (r *Rules) call(ctx context.Context, method, path string, in, out any) error {

@@ -64,3 +64,32 @@ func TestRulesWaitForTheConnection(t *testing.T) {
 		t.Fatal("the rule is not sent")
 	}
 }
+
+// TestServedInFleet: a broker whose fleet has other brokers cannot tell that no worker serves a type.
+func TestServedInFleet(t *testing.T) {
+	for name, test := range map[string]struct {
+		typ, fleet string
+		want       bool
+	}{
+		"no fleet":            {`{"workers":0}`, `{"member":false,"brokers":[]}`, false},
+		"a worker here":       {`{"workers":1}`, "", true},
+		"alone in its fleet":  {`{"workers":0}`, `{"member":true,"brokers":[]}`, false},
+		"another broker":      {`{"workers":0}`, `{"member":true,"brokers":[{"state":"up"}]}`, true},
+		"no broker that runs": {`{"workers":0}`, `{"member":true,"brokers":[{"state":"draining"},{"state":"foreign"}]}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			operators := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				reply := test.typ
+				if r.URL.Path == "/v1/fleet" {
+					reply = test.fleet
+				}
+				_, _ = io.WriteString(w, reply)
+			}))
+			defer operators.Close()
+			rules := Rules{Base: operators.URL, HTTP: operators.Client()}
+			if got := rules.Served(t.Context(), "jq.mail"); got != test.want {
+				t.Errorf("served: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
