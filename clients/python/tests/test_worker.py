@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from unittest import mock
 
@@ -664,6 +665,34 @@ class Stops(WorkerCase):
                 why = "worker stopped at the second signal with 1 job running"
                 self.assertEqual(why in err, second, err)
                 self.assertEqual(child.returncode, 1 if second else 0, err)
+
+    def test_a_signal_that_another_thread_gets(self):
+        for kind in [], ["async"]:
+            with self.subTest(kind):
+                child = subprocess.Popen(
+                    [sys.executable, str(HERE / "run_worker.py"), self.broker.addr, *kind],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                self.addCleanup(child.kill)
+                peer = self.broker.accept()
+                peer.expect("join")
+                peer.ok()
+                self.job(peer, "a", "signal this thread")
+                if kind:
+                    peer.expect("respond")
+                    peer.ok()
+                began = time.monotonic()
+                peer.expect("leave")
+                self.assertLess(time.monotonic() - began, PATIENCE / 2)
+                peer.ok()
+                if not kind:
+                    peer.send({"action": "cancel", "id": "a"})
+                    peer.expect("fail")
+                    peer.ok()
+                _, err = child.communicate(timeout=PATIENCE)
+                self.assertEqual(child.returncode, 0, err)
 
     def test_stop_without_a_thread(self):
         worker = gloom.Worker("echo", lambda job: job.body, self.broker.addr)

@@ -72,10 +72,8 @@ def blocking(
 
 class LoopThread:
     """Runs an event loop in a thread from start until stopped, or until Python exits,
-    and then a coroutine that cleans up.
-
-    To run something before or after that raises ClosedError, and so it does in a forked
-    process, which does not have the thread.
+    and then a coroutine that cleans up.  To run something before or after that raises
+    ClosedError, and so it does in a forked process, which does not have the thread.
     """
 
     def __init__(self, name: str, last: Callable[[], Coroutine[Any, Any, None]]):
@@ -151,6 +149,8 @@ class LoopThread:
             lambda: asyncio.run_coroutine_threadsafe(work(), self.loop)
         )
         try:
+            while not result.done():  # a signal need not wake this thread
+                concurrent.futures.wait([result], 1)
             return result.result()
         except concurrent.futures.CancelledError:
             raise ClosedError("closed") from None

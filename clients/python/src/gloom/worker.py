@@ -106,7 +106,8 @@ class AsyncWorker:
         with signals(handle_signals, lambda: soon(self._on_signal)):
             try:
                 while not (self._leaving or self.done):
-                    await self._changed.wait()
+                    with contextlib.suppress(TimeoutError):  # a signal need not wake it
+                        await within(self._changed.wait(), 1)
                     self._changed.clear()
             finally:
                 error = self.error
@@ -321,8 +322,7 @@ class Worker:
         In the main thread SIGTERM and SIGINT call leave, and a second signal stops at
         once, unless handle_signals is False.  Raises the refusal if every broker
         refuses the worker permanently; unreachable brokers are retried forever.
-        Raises TimeoutError if running jobs take longer than stop_timeout; their
-        connections are closed then.
+        Drops connections and raises TimeoutError if running jobs outlast stop_timeout.
         """
         self._start_thread()
         with signals(handle_signals, lambda: self._thread.call(self._core._on_signal)):
