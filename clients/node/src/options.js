@@ -25,7 +25,8 @@ export class Options {
     for (const key of Object.keys(options)) {
       if (!known.includes(key)) throw new TypeError(`unknown option ${key}; the options are ${known.join(", ")}`);
     }
-    const set = { ...defaults, ...options };
+    const given = Object.entries(options).filter(([, value]) => value !== undefined);
+    const set = { ...defaults, ...Object.fromEntries(given) };
     this.port = port;
     this.told = set.addrs === undefined ? undefined : [set.addrs].flat();
     if (this.told?.length === 0) throw new RangeError("addrs: no address");

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { JobError, LostError, Submitter } from "../src/index.js";
+import { JobError, LostError, NotConnectedError, Submitter } from "../src/index.js";
 import { frame, listen } from "./broker.js";
 
 /**
@@ -51,6 +51,13 @@ test("a submit whose turn has come on a connection that ends waits for the next 
   assert.equal(await first.result(), "first");
   assert.equal(await waits, "waits");
   assert.equal(jobs.outstanding, 0);
+});
+
+test("an option that is undefined is not given", async (t) => {
+  const none = { heartbeat: undefined, connectTimeout: undefined, maxFrame: undefined, backoff: undefined, notify: undefined };
+  const jobs = new Submitter({ addrs: "127.0.0.1:1", ...none });
+  t.after(() => jobs.close());
+  await assert.rejects(jobs.connect(), NotConnectedError);
 });
 
 test("frames of unknown kinds are ignored", async (t) => {
