@@ -59,7 +59,7 @@ These send the same body:
 
 const linesTopic = `Many jobs:
 With --lines, each line of the file is the body of a job: a string or, with
---json, a JSON value. Blank lines are skipped. At most --window jobs are
+--json, a JSON value. Only --json skips blank lines. At most --window jobs are
 outstanding at a time. Answers are printed as they come; --ordered prints them
 in the order of the lines. Failures are printed on standard error with their
 line numbers, and the exit status is then 1. A terminal shows a progress bar.
