@@ -110,6 +110,49 @@ func TestResultsOfGloomWorkersBounded(t *testing.T) {
 	}
 }
 
+// TestMessagesBounded: at max-bytes a failed run leaves no error and only a short message, so that
+// jobs that fail again and again do not fill the memory.
+func TestMessagesBounded(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.MaxBytes = 64 << 10
+	k := w.someWorker()
+	k.MaxJobs = 10
+	m.env.push = &pushRecorder{}
+	var records []*record
+	for n := range 10 {
+		j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, MaxRetry: 20}, Seq: uint64(n + 1), Enqueued: w.now}
+		w.memory.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
+		w.step(m, func() {
+			m.load(j, 0, 0)
+			r := m.jobs.Get(j.ID)
+			r.submitted = true
+			m.workersMayGetJobs, m.allSubmitted = true, true
+			records = append(records, r)
+		})
+	}
+	long := strings.Repeat("x", job.MaxMessage)
+	for range 18 {
+		for _, r := range records {
+			w.step(m, func() { m.start(r, k, nil) })
+			w.store.flush()
+			w.step(m, func() {
+				m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Reason: job.Other, Retry: true, Message: long, Error: []byte{0x01}}}, func(error) {})
+			})
+			w.store.flush()
+			if r.State != job.Retrying {
+				t.Fatalf("a failed job is %v", r.State)
+			}
+		}
+	}
+	if limit := m.MaxBytes + int64(len(records)*(128+45)); m.usedBytes() > limit {
+		t.Errorf("%d bytes are held of at most %d", m.usedBytes(), limit)
+	}
+	if r := records[0]; r.Error != nil || r.Message != long[:128]+" [the rest is left out: max-bytes is reached]" {
+		t.Errorf("the error is %x, the message %q", r.Error, r.Message)
+	}
+}
+
 // TestSingleLargeResult: there is always room for a result if no other result is kept.
 func TestSingleLargeResult(t *testing.T) {
 	m := newMachine(DefaultLimits(), 1)

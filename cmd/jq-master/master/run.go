@@ -251,13 +251,16 @@ func (m *machine) fail(r *record, reason job.Reason, message string) {
 func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 	run := r.runInfo.run
 	o = m.limitOutcome(o)
-	if len(o.Error) > 0 && m.usedBytes()+int64(len(o.Error)) > m.MaxBytes {
-		o.Error = nil
-		o.Message = truncate(o.Message, job.MaxMessage-len(noRoom)) + noRoom
+	attemptMessage := o.Message
+	if n := len(o.Error) + len(o.Message) + len(attemptMessage); n > 0 && m.usedBytes()+int64(n) > m.MaxBytes {
+		attemptMessage = ""
+		if len(o.Error) > 0 || len(o.Message) > shortMessage {
+			o.Error, o.Message = nil, truncate(o.Message, shortMessage)+noRoom
+		}
 	}
 	j := r.nextState()
 	j.Finished, j.ReportedAt, j.Deadline = m.wallTime, o.ReportedAt, 0
-	addAttempt(j, &job.Attempt{Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message, Lost: o.Lost})
+	addAttempt(j, &job.Attempt{Success: o.Success, Reported: reported, Reason: o.Reason, Message: attemptMessage, Lost: o.Lost})
 	m.metrics.runSeconds.add(float64(m.wallTime-j.Started) / 1000)
 	if !o.Success {
 		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
@@ -298,7 +301,11 @@ func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 	})
 }
 
-const noRoom = " [its error is left out: max-bytes is reached]"
+// At MaxBytes a failed job keeps no error, and at most shortMessage bytes of the message.
+const (
+	noRoom       = " [the rest is left out: max-bytes is reached]"
+	shortMessage = 128
+)
 
 // nilValue is the result of a run whose worker returned none.
 var nilValue = []byte{0xc0}
