@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/goccy/go-json"
 
@@ -68,7 +69,7 @@ func openConstraintFile(s store.Store, path string) (*constraintFile, error) {
 		if fault != nil {
 			return nil, fmt.Errorf("--constraints %s: constraint %q: %w", path, id.Bytes(), fault)
 		}
-		c.Version = 1
+		c.Version = master.FirstVersion(time.Now().UnixMilli())
 		file.byID[c.ID] = c
 		n++
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -529,6 +530,34 @@ func TestBulkActionIsCut(t *testing.T) {
 	c.do("POST", "/v1/jobs/retry", `{"all":true,"cursor":"`+cut.Cursor+`"}`).wantRefusal(503, "overloaded", "")
 	c.do("POST", "/v1/jobs/cancel", `{"all":true}`).wantStatus(200).has(`{"affected":5}`)
 	c.do("POST", "/v1/jobs/retry", `{"all":true,"limit":3,"cursor":"`+cut.Cursor+`"}`).wantStatus(200).has(`{"affected":3,"more":false}`)
+}
+
+// TestReplyShowsOwnConstraint: the reply to a change has the ETag of that change, also if another
+// client's change follows at once: a client with another's ETag would overwrite what it has not
+// seen. A constraint that was dropped and set again has an ETag that it never had.
+func TestReplyShowsOwnConstraint(t *testing.T) {
+	t.Parallel()
+	c := start(t).client(t, jsonType)
+	const at = "/v1/constraints/shared"
+	var clients sync.WaitGroup
+	for n := range 4 {
+		clients.Go(func() {
+			for i := range 50 {
+				text := c.do("PUT", at, fmt.Sprintf(`{"match":{},"concurrency":%d}`, 1000*n+i)).text
+				if !strings.Contains(text, fmt.Sprintf(`"concurrency":%d,`, 1000*n+i)) {
+					t.Errorf("client %d put %d, and the reply is %s", n, 1000*n+i, text)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	const body = `{"match":{},"concurrency":7}`
+	c.do("DELETE", at, "").wantStatus(204)
+	tag := c.do("PUT", at, body).wantStatus(201).header.Get("ETag")
+	c.do("DELETE", at, "", "If-Match", tag).wantStatus(204)
+	c.do("PUT", at, body).wantStatus(201)
+	c.do("PUT", at, body, "If-Match", tag).wantRefusal(412, "precondition_failed", "")
 }
 
 // TestConstraintsAreChangedInKnownVersion: constraints are set, enforced, changed only in the

@@ -9,9 +9,9 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// changeConstraint sets the constraint with this id to n, or drops it if n is nil. It replies when
-// the change applies to all jobs. created says that the constraint is new. ifMatch and mustExist
-// are as in Master.PutConstraint.
+// changeConstraint sets the constraint with this id to n, or drops it if n is nil. It sets n.Version,
+// and replies when the change applies to all jobs. created says that the constraint is new. ifMatch
+// and mustExist are as in Master.PutConstraint.
 func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
 	refuse := func(err error) { reply(false, err) }
 	old := m.constraints.byID[id]
@@ -44,10 +44,10 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 			refuse(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patternCount, broker.MaxWildcardRules))
 			return
 		}
-		stored = new(*n)
-		if stored.Version = 1; old != nil {
-			stored.Version = old.Version + 1
+		if n.Version = FirstVersion(m.wallTime); old != nil {
+			n.Version = old.Version + 1
 		}
+		stored = new(*n)
 	}
 	m.changingConstraints = true
 	onWritten := func(err error) {
@@ -77,6 +77,10 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 	}
 	m.runAfterStep(func() { m.env.store.PutConstraint(id, stored, onWritten) })
 }
+
+// FirstVersion returns the first version of a constraint that is set at the time now. It is a time,
+// so that a constraint that was dropped and set again has none of its old versions.
+func FirstVersion(now int64) uint64 { return uint64(max(now, 1)) }
 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs
 // the changes that have waited for the write, because their If-Match refers to the constraint as

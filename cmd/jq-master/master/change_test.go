@@ -33,12 +33,13 @@ func TestIfMatchAtOnce(t *testing.T) {
 	}
 	put(0)
 	heldStore.answer()
-	put(1)
-	put(1)
-	w.step(m, func() { m.changeConstraint("k", nil, selector{}, 1, false, func(bool, error) { refused++ }) })
+	first := m.constraints.byID["k"].Version
+	put(first)
+	put(first)
+	w.step(m, func() { m.changeConstraint("k", nil, selector{}, first, false, func(bool, error) { refused++ }) })
 	for heldStore.answer() {
 	}
-	if v := m.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || m.changingConstraints {
+	if v := m.constraints.byID["k"].Version; v != first+1 || refused != 2 || other != 0 || m.changingConstraints {
 		t.Fatalf("version %d, %d were refused, %d failed", v, refused, other)
 	}
 }

@@ -424,8 +424,10 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 	if err != nil {
 		return nil, false, err
 	}
-	v, err = m.Constraint(k.ID)
-	return v, created, err
+	if v, err = m.Constraint(k.ID); err != nil || v.Version != k.Version { // it has changed again, but the reply is about this change
+		v = &ConstraintView{Constraint: *k, Blocked: -1, Persisted: m.opt.Persisted}
+	}
+	return v, created, nil
 }
 
 // DropConstraint drops a constraint. If ifMatch is not 0, the constraint must have that version.
