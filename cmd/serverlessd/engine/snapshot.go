@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,11 +44,12 @@ type Snapshot struct {
 
 // StoreSnapshot is a store as this daemon sees it.
 type StoreSnapshot struct {
-	Name   string `json:"name"`
-	Sysid  string `json:"sysid"`           // this daemon's sysid in the store; "": none, so it takes no jobs
-	InHand int    `json:"in_hand"`         // jobs that this daemon has taken, and whose end is not written
-	Away   bool   `json:"away"`            // the store cannot be reached
-	Error  string `json:"error,omitempty"` // why the store is away, or what it refuses; "": neither
+	Name    string `json:"name"`
+	Sysid   string `json:"sysid"`           // this daemon's sysid in the store; "": none, so it takes no jobs
+	InHand  int    `json:"in_hand"`         // jobs that this daemon has taken, and whose end is not written
+	Away    bool   `json:"away"`            // the store cannot be reached
+	Error   string `json:"error,omitempty"` // why the store is away, or what it refuses; "": neither
+	Damaged bool   `json:"-"`               // its file is damaged
 }
 
 // Snapshot returns the daemon's state.
@@ -85,7 +87,7 @@ func (e *Engine) stores() (snapshots []StoreSnapshot, imbalance int64) {
 	for _, b := range e.backends {
 		s := StoreSnapshot{Name: b.store.Name()}
 		if err := b.health(); err != nil {
-			s.Error = err.Error()
+			s.Error, s.Damaged = err.Error(), errors.Is(err, store.ErrDamaged)
 		}
 		b.mu.Lock()
 		s.Away, s.Sysid, s.InHand = b.awayReason != nil, b.sysid, len(b.runsInHand)

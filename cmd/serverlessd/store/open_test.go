@@ -85,6 +85,32 @@ func TestFileReplaced(t *testing.T) {
 	}
 }
 
+// TestDamagedFile: the error says that the file is damaged. It is damaged, too, if it is replaced by an
+// old backup while the WAL of the newer file stands beside it.
+func TestDamagedFile(t *testing.T) {
+	for name, damage := range map[string]func(file []byte){
+		"no database": func(file []byte) { copy(file, "junk") },
+		"lost pages":  func(file []byte) { clear(file[4096:]) },
+	} {
+		path := filepath.Join(t.TempDir(), "store.db")
+		s := openStore(t, "sqlite:"+path)
+		ingest(t, s, entry("a-x", "before"))
+		s.Close()
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damage(file)
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = openStore(t, "sqlite:"+path).Ingest(t.Context(), journal.Range{Segment: "other", To: 1}, []journal.Entry{entry("a-x", "lost")}, time.Now)
+		if checkError(t, err, ErrDamaged); !errors.Is(err, ErrUnwell) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestWALRemoved: once the WAL of the database file has been removed, the store refuses all writes.
 // When the daemon stops, the file has what was in the WAL.
 func TestWALRemoved(t *testing.T) {

@@ -71,6 +71,7 @@ const (
 	kindTemporary kind = iota // a temporary problem of the database: repeat the call later
 	kindTooLarge              // the data is too large, and always will be
 	kindDuplicate             // the key exists
+	kindDamaged               // the database's file is damaged
 	kindConflict              // another transaction was in the way: repeat the transaction soon
 	kindAway                  // the database does not answer: repeat the call later
 )
@@ -215,6 +216,8 @@ func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	case s.kind(err) == kindTooLarge:
 		return err
+	case s.kind(err) == kindDamaged:
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnwell, err)
 }

@@ -255,6 +255,8 @@ func (*sqliteDialect) kind(err error) kind {
 		return kindConflict
 	case lib.SQLITE_TOOBIG:
 		return kindTooLarge
+	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB:
+		return kindDamaged
 	}
 	return kindTemporary
 }

@@ -32,6 +32,8 @@ var (
 	// ErrUnwell is an ErrAway of a store that answers but refuses, because of its schema, rights,
 	// settings, disk or files. Other calls may succeed.
 	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
+	// ErrDamaged is an ErrUnwell of a store whose file is damaged: only a backup helps.
+	ErrDamaged = fmt.Errorf("%w, because its file is damaged", ErrUnwell)
 )
 
 // Store keeps the jobs. A method returns when its context ends, and each of its transactions,
