@@ -76,6 +76,9 @@ func (c *natsConn) Write(b []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
+	if c.takenBytes+len(c.unwrittenBytes)+len(b) > maxUnwritten {
+		return 0, errSlowReader
+	}
 	n := 0
 	if !c.writerRuns {
 		err := c.raw.Write(func(fd uintptr) bool {
@@ -85,9 +88,6 @@ func (c *natsConn) Write(b []byte) (int, error) {
 		if n = max(n, 0); err != nil || n == len(b) {
 			return n, err
 		}
-	}
-	if c.takenBytes+len(c.unwrittenBytes)+len(b) > maxUnwritten {
-		return 0, errSlowReader
 	}
 	c.unwrittenBytes = append(c.unwrittenBytes, b[n:]...)
 	if !c.writerRuns {

@@ -84,6 +84,22 @@ func TestWritesDoNotWaitForNATS(t *testing.T) {
 	})
 }
 
+// TestTooLongWriteIsDroppedWhole: of more than may wait, nothing is written, because a part of it would
+// spoil what comes next.
+func TestTooLongWriteIsDroppedWhole(t *testing.T) {
+	c, peer := silentServer(t, time.Hour)
+	if n, err := c.Write(make([]byte, maxUnwritten+1)); n != 0 || !errors.Is(err, errSlowReader) {
+		t.Errorf("%d bytes are written, %v", n, err)
+	}
+	if n, err := c.Write([]byte("next")); n != 4 || err != nil {
+		t.Fatalf("what comes next: %d bytes, %v", n, err)
+	}
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "next" {
+		t.Errorf("NATS gets %q, %v, want what comes next", got, err)
+	}
+}
+
 // TestRefusedConnectionIsClosed: the NATS client does not close a connection on which NATS refused it. The next
 // attempt closes it.
 func TestRefusedConnectionIsClosed(t *testing.T) {

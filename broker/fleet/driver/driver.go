@@ -412,6 +412,15 @@ func (d *Driver) sendAll() {
 		d.logEvent(event)
 	}
 	rawConn := d.rawConn.Load()
+	flush := func() {
+		if len(d.sendBuffer) > 0 {
+			// Publish would each time wake a goroutine that has nothing to do.
+			_, _ = rawConn.Write(d.sendBuffer)
+		}
+		if d.sendBuffer = d.sendBuffer[:0]; cap(d.sendBuffer) > 2*maxSendBuffer {
+			d.sendBuffer = nil
+		}
+	}
 	for _, msg := range d.sentMessages {
 		if len(msg.Data) > int(d.maxPayload.Load()) {
 			continue // NATS would close the connection
@@ -428,20 +437,15 @@ func (d *Driver) sendAll() {
 		}
 		if rawConn == nil {
 			_ = d.nc.Load().PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: msg.Data})
-		} else {
-			d.sendBuffer = appendPub(d.sendBuffer, subject, reply, msg.Data)
+		} else if d.sendBuffer = appendPub(d.sendBuffer, subject, reply, msg.Data); len(d.sendBuffer) >= maxSendBuffer {
+			flush()
 		}
 	}
-	if len(d.sendBuffer) > 0 {
-		// Publish would each time wake a goroutine that has nothing to do.
-		_, _ = rawConn.Write(d.sendBuffer)
-	}
-	if d.sendBuffer = d.sendBuffer[:0]; cap(d.sendBuffer) > maxSendBuffer {
-		d.sendBuffer = nil
-	}
+	flush()
 }
 
-// maxSendBuffer bounds the send buffer that is kept, in bytes.
+// maxSendBuffer is the number of bytes from which messages are written before more are added to the
+// send buffer: the messages of one write are dropped together if they are too many.
 const maxSendBuffer = 1 << 20
 
 // Health says what is wrong with a fleet.
