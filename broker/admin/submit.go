@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -226,7 +227,7 @@ func rawJob(r *http.Request, data []byte) (body, error) {
 // frameOf returns the payload of the submit frame for a job. No connection waits for its
 // outcome: the job is detached, or kept.
 func frameOf(b body, waits bool) []byte {
-	if string(b["keep_ms"]) == "0" {
+	if n, err := strconv.Atoi(string(b["keep_ms"])); err == nil && n == 0 { // 0 or -0
 		delete(b, "keep_ms")
 	}
 	frame := []byte(`{"action":"submit"`)

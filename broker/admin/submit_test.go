@@ -76,6 +76,12 @@ func TestSubmitOverHTTPIsLikeFrame(t *testing.T) {
 	if j := w.call("GET", "/v1/jobs/text?body=true", "", 200); j["body"] != "a \"quoted\"\nline" {
 		t.Errorf("text: %v", j)
 	}
+	for _, zero := range []string{"0", "-0", "null"} { // nobody waits, so the job does not end with its request
+		w.call("POST", "/v1/jobs", `{"body":1,"id":"zero`+zero+`","keep_ms":`+zero+`}`, 202)
+		if j := w.call("GET", "/v1/jobs/zero"+zero, "", 200); j["state"] != "queued" || j["detached"] != true {
+			t.Errorf("with keep_ms %s: %v", zero, j)
+		}
+	}
 	for _, c := range []struct {
 		path, body string
 		status     int
