@@ -121,7 +121,7 @@ func TestSecondClaimIsRemembered(t *testing.T) {
 	write(t, s, Batch{StartRows: []int64{1}, StartedAt: 7})
 	table.exec(t, "UPDATE jobs SET status = 'waiting'")
 	accept(t, s, 1, "a")
-	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1}}}).LostRows, "map[1:status was set to accepted]")
+	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1}}}).LostRows, "map[1:row was made waiting again, or replaced, and this daemon has accepted it anew]")
 	table.exec(t, "TRUNCATE jobs_claims")
 	checkEqual(t, "renewed", s.Renew(t.Context()), nil)
 	checkEqual(t, "claims", table.claimCount(t), 1)

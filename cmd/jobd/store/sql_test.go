@@ -644,7 +644,7 @@ func TestFailedAcceptKeepsClaim(t *testing.T) {
 	p, err := s.Accept(t.Context(), []AcceptRequest{{"a", 1, 1}}, 1)
 	checkEqual(t, "rows", fmt.Sprint(formatIDs(p.Rows), err), "1a<nil>")
 	checkEqual(t, "statuses", formatStatuses(t, table, 1), "accepted")
-	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 5}}}).LostRows, "map[1:status was set to accepted]")
+	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 5}}}).LostRows, "map[1:row was made waiting again, or replaced, and this daemon has accepted it anew]")
 	write(t, s, Batch{StartRows: []int64{1}, StartedAt: 7})
 	checkEqual(t, "lost", write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 7}}}).LostRows, "map[]")
 }
@@ -756,7 +756,7 @@ func TestRestoredRowsKeepResults(t *testing.T) {
 	table.exec(t, "UPDATE jobs SET status = 'waiting', time_started = 0 WHERE id = 3")
 	accept(t, s, 1, "a")
 	lostRows := write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true}, {ID: 3, OK: true}}, RequeueRows: []int64{2}}).LostRows
-	checkEqual(t, "lost", lostRows, "map[3:status was set to accepted]")
+	checkEqual(t, "lost", lostRows, "map[3:row was made waiting again, or replaced, and this daemon has accepted it anew]")
 	checkEqual(t, "statuses", formatStatuses(t, table, 3), "done waiting accepted")
 	write(t, s, Batch{StartRows: []int64{3}})
 	checkEqual(t, "lost then", write(t, s, Batch{FinishRows: []Result{{ID: 3, OK: true}}}).LostRows, "map[]")

@@ -314,10 +314,12 @@ type lockedRow struct {
 
 func (p *batchPlan) planBatch(b Batch, rows map[int64]lockedRow, lostReasons map[int64]string) {
 	changed := func(id int64, status string) {
-		lostReasons[id] = "status was set to " + status
-		if status != Accepted { // an accepted row was accepted again by us, so its claim stays
-			p.freeClaims = append(p.freeClaims, id)
+		if status == Accepted { // its claim stays
+			lostReasons[id] = acceptedAgain
+			return
 		}
+		lostReasons[id] = "status was set to " + status
+		p.freeClaims = append(p.freeClaims, id)
 	}
 	for _, id := range b.StartRows {
 		if row, ok := rows[id]; ok && (row.status == Accepted || row.status == Running) {
@@ -515,6 +517,10 @@ func (s *SQL) lockRows(ctx context.Context, tx *sql.Tx, token int64, ids []int64
 }
 
 const claimGone = "claim is gone"
+
+// acceptedAgain is why a row is lost that was waiting again: others have set its status, or have
+// replaced it by another row with its id.
+const acceptedAgain = "row was made waiting again, or replaced, and this daemon has accepted it anew"
 
 // resolveMissing finds out why rows could not be locked: they are no longer ours, or another
 // transaction has them locked. It reclaims rows whose claims were lost and adds them to found. A

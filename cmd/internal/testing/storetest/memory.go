@@ -252,10 +252,12 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.WriteResult, err
 		case slices.Contains(states, r.Status):
 			return r
 		default:
-			w.LostRows[id] = "status was set to " + r.Status
-			if r.Status != store.Accepted {
-				delete(s.table.claims, id)
+			if r.Status == store.Accepted {
+				w.LostRows[id] = "row was made waiting again, or replaced, and this daemon has accepted it anew"
+				break
 			}
+			w.LostRows[id] = "status was set to " + r.Status
+			delete(s.table.claims, id)
 		}
 		return nil
 	}
