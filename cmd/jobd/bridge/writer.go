@@ -238,6 +238,10 @@ func (w *writer) writeLoop(ctx context.Context) {
 	}
 }
 
+// isFailureNews reports whether the log should tell the latest failure: it tells the first, and ever fewer
+// of the others, because a trigger may refuse a row for days.
+func (c *change) isFailureNews() bool { return c.failures&(c.failures-1) == 0 }
+
 // isLarge reports whether the change must not be written beside another large change.
 func (c *change) isLarge() bool { return c.size+c.diskSize >= minLarge }
 
@@ -337,7 +341,9 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		if err := w.restoreOutputs(c); err != nil {
 			c.failures++
 			c.retryAt = now.Add(retryDelay(c.failures))
-			w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read; trying again")
+			if c.isFailureNews() {
+				w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read; trying again")
+			}
 			retry = append(retry, c)
 			return true
 		}
@@ -377,7 +383,9 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		case result.FailedRows[c.id] != nil:
 			c.failures++
 			c.retryAt = time.Now().Add(retryDelay(c.failures))
-			w.log.Error().Err(result.FailedRows[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
+			if c.isFailureNews() {
+				w.log.Error().Err(result.FailedRows[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
+			}
 			retry = append(retry, c)
 		case slices.Contains(result.BusyRows, c.id):
 			c.retryAt = time.Now().Add(busyRetryPause)

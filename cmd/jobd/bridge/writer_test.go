@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -461,7 +462,8 @@ func TestFileStaysUnreadable(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := &scriptedStore{write: writeAll}
-		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
+		var log bytes.Buffer
+		w := newWriter(o, sp, newMetrics(), zerolog.New(&log), func(error) {})
 		start := time.Now()
 		done := w.enqueue(&change{kind: changeFinish, id: 7, result: store.Result{ID: 7, Code: -1}, token: 1, spoolToken: 1, outputsDropped: true})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -480,6 +482,9 @@ func TestFileStaysUnreadable(t *testing.T) {
 		}
 		if _, err := os.Stat(sp.filePath(1, 7)); err != nil {
 			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "cannot be read; trying again"); n < 1 || n > 6 {
+			t.Errorf("the log tells %d of %d failures", n, maxReadTries)
 		}
 	})
 }
