@@ -27,6 +27,7 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/internal/link"
 	"gloom/cmd/internal/process"
@@ -197,7 +198,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}
 	startCtx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	sendTime := time.Now()
+	sendTime := boot.Since()
 	if err := s.Register(startCtx); err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}

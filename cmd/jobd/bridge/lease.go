@@ -6,35 +6,37 @@ import (
 	"syscall"
 	"time"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/jobd/store"
 )
 
 // lease holds what this daemon knows about its own lease. The time counts from the moment when the
-// renewing statement was sent, so the real lease lasts at least as long.
+// renewing statement was sent, so the real lease lasts at least as long. It expires while this host
+// is suspended, too.
 type lease struct {
 	mu        sync.Mutex // guards the fields below
 	term      time.Duration
-	expiresAt time.Time
+	expiresAt time.Duration // by boot.Since
 	renewedCh chan struct{} // closed and replaced with every renewal
 }
 
-func (l *lease) start(term time.Duration, sendTime time.Time) {
+func (l *lease) start(term time.Duration, sendTime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.expiresAt, l.renewedCh = term, sendTime.Add(term), make(chan struct{})
+	l.term, l.expiresAt, l.renewedCh = term, sendTime+term, make(chan struct{})
 }
 
-func (l *lease) recordRenewal(sendTime time.Time) {
+func (l *lease) recordRenewal(sendTime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.expiresAt = sendTime.Add(l.term)
+	l.expiresAt = sendTime + l.term
 	close(l.renewedCh)
 	l.renewedCh = make(chan struct{})
 }
 
-// expiry returns the time at which the lease expires, and a channel that is closed when the lease is
+// expiry returns the time, by boot.Since, at which the lease expires, and a channel that is closed when the lease is
 // renewed.
-func (l *lease) expiry() (expiresAt time.Time, moved <-chan struct{}) {
+func (l *lease) expiry() (expiresAt time.Duration, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.expiresAt, l.renewedCh
@@ -65,7 +67,7 @@ func (b *Bridge) leaseLoop(ctx context.Context) {
 func (b *Bridge) renewLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.Lease/2)
 	defer cancel()
-	sendTime := time.Now()
+	sendTime := boot.Since()
 	err := b.store.Renew(ctx)
 	b.metrics.countTransaction("renew", err)
 	b.recordDatabase("renew", err)
@@ -90,7 +92,7 @@ func (b *Bridge) renewLease(ctx context.Context) error {
 func (b *Bridge) newIncarnation(ctx context.Context) error {
 	b.log.Error().Msg("the lease was lost: another daemon has settled this daemon's rows, and their processes are killed")
 	b.killAll(syscall.SIGKILL)
-	sendTime := time.Now()
+	sendTime := boot.Since()
 	err := b.store.Register(ctx)
 	b.recordDatabase("renew", err)
 	if err != nil {
@@ -102,7 +104,7 @@ func (b *Bridge) newIncarnation(ctx context.Context) error {
 }
 
 // onLeaseRenewed notes a renewal, and gives the guard its new limit.
-func (b *Bridge) onLeaseRenewed(sendTime time.Time) {
+func (b *Bridge) onLeaseRenewed(sendTime time.Duration) {
 	b.lease.recordRenewal(sendTime)
 	b.setGuardDeadline()
 }
@@ -112,7 +114,7 @@ func (b *Bridge) onLeaseRenewed(sendTime time.Time) {
 func (b *Bridge) setGuardDeadline() {
 	if b.guardsProcesses() {
 		deadline, _ := b.lease.expiry()
-		b.guard.SetDeadline(deadline.Add(-b.killMargin()))
+		b.guard.SetDeadline(time.Now().Add(deadline - b.killMargin() - boot.Since()))
 	}
 }
 
@@ -143,13 +145,13 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 	for {
 		deadline, moved := b.lease.expiry()
 		for _, step := range []struct {
-			at     time.Time
+			at     time.Duration
 			signal syscall.Signal
 		}{
-			{deadline.Add(-2 * b.killMargin()), syscall.SIGTERM},
-			{deadline.Add(-b.killMargin()), syscall.SIGKILL},
+			{deadline - 2*b.killMargin(), syscall.SIGTERM},
+			{deadline - b.killMargin(), syscall.SIGKILL},
 		} {
-			if !sleep(ctx, max(0, time.Until(step.at)), moved) {
+			if !sleepUntil(ctx, step.at, moved) {
 				return
 			}
 			select {
@@ -171,6 +173,22 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 	}
 }
 
+// sleepUntil waits until a time by boot.Since, or until wake. It returns false if ctx has ended. It reads
+// the clock once a second, because timers stand still while this host is suspended.
+func sleepUntil(ctx context.Context, at time.Duration, wake <-chan struct{}) bool {
+	for left := at - boot.Since(); left > 0; left = at - boot.Since() {
+		if !sleep(ctx, min(left, time.Second), wake) {
+			return false
+		}
+		select {
+		case <-wake:
+			return true
+		default:
+		}
+	}
+	return ctx.Err() == nil
+}
+
 // mayLaunch reports whether a process may be started. It returns false if others may soon consider
 // this daemon dead and run its rows again.
 func (b *Bridge) mayLaunch() bool {
@@ -178,5 +196,5 @@ func (b *Bridge) mayLaunch() bool {
 		return true
 	}
 	deadline, _ := b.lease.expiry()
-	return time.Until(deadline) > 2*b.killMargin()
+	return deadline-boot.Since() > 2*b.killMargin()
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"gloom/cmd/internal/boot"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/store"
@@ -105,7 +106,7 @@ var errNotRenewed = errors.New("this daemon's own lease cannot be renewed at the
 func (b *Bridge) reap(ctx context.Context) (result reapResult, err error) {
 	b.reaper.mu.Lock()
 	defer b.reaper.mu.Unlock()
-	if deadline, _ := b.lease.expiry(); time.Until(deadline) < b.cfg.Lease/2 {
+	if deadline, _ := b.lease.expiry(); deadline-boot.Since() < b.cfg.Lease/2 {
 		b.reaper.owners.reset()
 		return result, errNotRenewed
 	}
