@@ -19,6 +19,10 @@ import (
 // id.
 const ClashDelay = 100 * time.Millisecond
 
+// RefusalDelay is how long a job waits at home after a broker at a limit has refused it. Meanwhile the
+// jobs behind it, which may fit, get their turn.
+const RefusalDelay = time.Second
+
 // borrowersLast is the bit in worker.idleNumber that puts borrowers behind all other workers.
 const borrowersLast = 1 << 63
 
@@ -79,7 +83,10 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (effects []Effect, run
 	if w == nil || w.isBorrower || !b.rateAllows(jt) {
 		return b.end(), 0, NoIdleWorker
 	}
-	if b.exceededLimit(sub, jt, s).Why != 0 {
+	if reason := b.exceededLimit(sub, jt, s); reason.Why != 0 {
+		if reason.Need > reason.Limit {
+			return b.end(), 0, TooLarge
+		}
 		return b.end(), 0, LimitReached
 	}
 	if b.runOf(w, s.ID) != 0 {
@@ -101,11 +108,13 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (effects []Effect, run
 type BorrowRefusal uint8
 
 // NoIdleWorker: no worker is idle, or no more of the type may run. IDClash: the worker has a job
-// with the same id. LimitReached: a limit on jobs or bytes is reached.
+// with the same id. LimitReached: a limit on jobs or bytes is reached. TooLarge: the job alone exceeds a
+// limit on bytes.
 const (
 	NoIdleWorker BorrowRefusal = iota + 1
 	IDClash
 	LimitReached
+	TooLarge
 )
 
 // Loan holds the facts about a job that a borrower needs and that are not in the job's frame.

@@ -430,7 +430,9 @@ func (m *Machine) receiveJob(p *peer, r *reader) {
 		case broker.IDClash:
 			pause = broker.ClashDelay
 		case broker.LimitReached:
-			bt.placeLimit, bt.pauseUntil = 1, m.now+tickInterval
+			pause, bt.placeLimit, bt.pauseUntil = broker.RefusalDelay, 1, m.now+tickInterval
+		case broker.TooLarge:
+			pause = broker.RefusalDelay
 		}
 		if run = number; run != 0 {
 			bt.placeLimit *= 2

@@ -69,6 +69,39 @@ func TestBorrowerAtLimitRarelyTries(t *testing.T) {
 	w.answerJobs(t, jobs)
 }
 
+// TestRefusedJobDelaysNoOther: a job for which a borrower has not enough bytes, now or ever, is rarely sent to it,
+// and the jobs behind it are lent meanwhile.
+func TestRefusedJobDelaysNoOther(t *testing.T) {
+	for name, cfg := range map[string]broker.Config{
+		"now":  {MaxUnusedTypes: 10, MaxTypeBytes: 4 << 20},
+		"ever": {MaxUnusedTypes: 10, MaxSubmitterBytes: 1 << 20}, // at home, it does not hold for detached jobs
+	} {
+		t.Run(name, func(t *testing.T) {
+			const jobs = 500
+			w := newTwinsApart(time.Millisecond, 0, cfg)
+			submit := func(i int, p broker.Peer, size int, delay time.Duration) {
+				w.applyEffects(i, w.cores[i].Submit(w.now, p, &broker.Submission{ID: []byte("large"), Type: []byte(`"t"`), Body: bytes.Repeat([]byte("1"), size), Detach: true, Delay: delay}))
+			}
+			submit(1, w.cores[1].AddSubmitter(), 5<<19, time.Hour)
+			submit(0, w.submitter, 2<<20, 0)
+			for i := range jobs {
+				w.submit(fmt.Sprint(i), `"t"`, []byte("1"))
+			}
+			start := w.now
+			w.join(&broker.JoinRequest{Type: []byte(`"t"`), Prefetch: 1})
+			w.answerJobs(t, jobs)
+			if elapsed := time.Duration(w.now - start); elapsed > 10*time.Second {
+				t.Errorf("%d jobs behind the large one took %v", jobs, elapsed)
+			}
+			before := w.machines[0].Info().Stats.ReturnedJobs
+			w.letPass(10 * time.Second)
+			if n := w.machines[0].Info().Stats.ReturnedJobs - before; n < 5 || n > 15 {
+				t.Errorf("the large job was sent %d times in ten seconds", n)
+			}
+		})
+	}
+}
+
 // TestHomeRulesApplyToGroups: the rules of a job's home apply to its groups.
 func TestHomeRulesApplyToGroups(t *testing.T) {
 	w := newTwins(time.Millisecond)

@@ -84,9 +84,12 @@ func (o *oracle) borrowRefusal(c *command) broker.BorrowRefusal {
 	if !o.used(c.typ) && o.cfg.MaxTypes > 0 && o.observed.borrowRefusal == broker.NoIdleWorker {
 		return broker.NoIdleWorker
 	}
-	o.observed.overloaded = o.observed.borrowRefusal == broker.LimitReached
-	switch {
-	case o.wouldExceedLimit(c):
+	isTooLarge := o.observed.borrowRefusal == broker.TooLarge
+	o.observed.overloaded = isTooLarge || o.observed.borrowRefusal == broker.LimitReached
+	switch exceedsLimit := o.wouldExceedLimit(c); {
+	case exceedsLimit && isTooLarge:
+		return broker.TooLarge
+	case exceedsLimit:
 		return broker.LimitReached
 	case w.has(c.id):
 		return broker.IDClash
