@@ -38,6 +38,7 @@ var (
 		1206, 1637, // no room for locks, too many transactions
 		1042, 1043, 1152, 1156, 1158, 1159, 1160, 1161, 1184, // network
 		1044, 1045, 1142, 1143, 1227, 1698, // privileges that are being changed
+		1820, 1862, 3118, 3159, 3955, 4150, 4151, // password has expired, account is locked, TLS is required
 		1047,             // cluster node not ready
 		1049, 1051, 1146, // database or table is missing, as during a restore
 		1053, 1077, 1079, // shutdown in progress

@@ -38,7 +38,7 @@ func isUnreachable(err error) bool {
 
 // setupErrors are errors that count as away while the daemon runs, but very likely come from the
 // configuration when it starts.
-var setupErrors = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
+var setupErrors = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130, 1820, 1862, 3118, 3159, 3955, 4150, 4151}
 
 // isRowError reports whether an error concerns the data of one row: its size, its characters, or the
 // user's trigger or CHECK.

@@ -528,6 +528,41 @@ func TestReadOnlyServerIsAway(t *testing.T) {
 	checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "1a")
 }
 
+// TestLockedAccountIsAway: an administrator locks the daemon's account for a while. This is not the fault of
+// the rows that cannot be written meanwhile. At the start it is a mistake in the configuration.
+func TestLockedAccountIsAway(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	insertRows(t, table, Waiting, "a")
+	forBoth := func(format string) {
+		for _, host := range []string{"localhost", "127.0.0.1"} {
+			server.Exec(t, table.name, fmt.Sprintf(format, "d@'"+host+"'"))
+		}
+	}
+	forBoth("CREATE USER %[1]s; GRANT ALL ON " + table.name + ".* TO %[1]s")
+	opt := table.options("d")
+	opt.MySQL.User = "d"
+	s := register(t, table.openWith(t, opt))
+	for lock, unlock := range map[string]string{
+		"ALTER USER %s ACCOUNT LOCK":    "ALTER USER %s ACCOUNT UNLOCK",
+		"ALTER USER %s PASSWORD EXPIRE": "ALTER USER %s PASSWORD EXPIRE NEVER; SET PASSWORD FOR %[1]s = ''",
+	} {
+		forBoth(lock)
+		s.(*SQL).DB().SetMaxIdleConns(0) // a connection that is open stays allowed
+		if _, err := s.Accept(t.Context(), wantRows("a"), 3); !IsAway(err) {
+			t.Errorf("%s: %v", lock, err)
+		}
+		if again, err := Open(t.Context(), opt); err == nil {
+			again.Close()
+			t.Errorf("%s: a daemon has started", lock)
+		} else if IsAway(err) {
+			t.Errorf("%s: a daemon waits at its start: %v", lock, err)
+		}
+		forBoth(unlock)
+	}
+	checkEqual(t, "rows", formatIDs(accept(t, s, 3, "a").Rows), "1a")
+}
+
 func TestStoreWorksWithoutCompanionTable(t *testing.T) {
 	table := newSQLTable(t)
 	user := "u" + table.name
