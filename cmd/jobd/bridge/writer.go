@@ -114,6 +114,9 @@ func (w *writer) enqueue(c *change) <-chan writeResult {
 		return c.done
 	}
 	w.pendingChanges = append(w.pendingChanges, c)
+	if len(w.failingChanges) > 0 { // the transactions before its own may take long to fail, and the daemon may be killed meanwhile
+		w.saveToSpool(c)
+	}
 	w.limitMemory(c)
 	if len(w.pendingChanges) == 1 || w.lingerLeft(time.Now()) <= 0 {
 		w.wakeLoop()

@@ -382,6 +382,37 @@ func TestFullSpoolStillRecordsEnd(t *testing.T) {
 
 var errAway = errors.New("away")
 
+// TestResultsOfAnOutageAreSpooledAtOnce: a result that comes while the database is away is in the spool before
+// its first transaction is tried. The transaction before it may hang for long, and the daemon may be killed
+// meanwhile.
+func TestResultsOfAnOutageAreSpooledAtOnce(t *testing.T) {
+	sp, err := newSpool(t.TempDir(), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hanging, gate := make(chan struct{}, 99), make(chan struct{})
+	var attempts atomic.Int64
+	w, _ := startWriter(t, concurrentStore{write: func(store.Batch) (store.WriteResult, error) {
+		if attempts.Add(1) > 1 {
+			hanging <- struct{}{}
+			<-gate
+		}
+		return store.WriteResult{}, errAway
+	}}, sp)
+	t.Cleanup(func() { close(gate) }) // before the writer is stopped
+	for id := int64(1); id <= 3; id++ {
+		w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, OK: true, Stdout: "out"}})
+		if id < 3 {
+			<-hanging // both transactions hang now, one after the other
+		}
+	}
+	for id := int64(1); id <= 3; id++ {
+		if f, err := sp.loadResult(7, id); err != nil || f.Stdout != "out" {
+			t.Errorf("row %d: %v %+v", id, err, f)
+		}
+	}
+}
+
 func TestSpooledOutputIsUncut(t *testing.T) {
 	dir := t.TempDir()
 	a, err := newSpool(dir, "a")
@@ -507,9 +538,14 @@ func TestRowWaitsForUnreadableOutput(t *testing.T) {
 		answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, Stdout: strings.Repeat("x", size)}}))
 	}
 	clear(w.failingChanges)
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil || len(files) < 2 {
-		t.Fatalf("%d results are in the spool, %v", len(files), err)
+	var files []string
+	for _, c := range w.pendingChanges {
+		if c.outputsDropped {
+			files = append(files, sp.filePath(c.spoolToken, c.id))
+		}
+	}
+	if len(files) < 2 {
+		t.Fatalf("%d outputs are only in the spool", len(files))
 	}
 	// In place of the file there is a directory, which can be opened but not read. The name
 	// exists at any time.
