@@ -100,6 +100,15 @@ func TestJobFailsForGood(t *testing.T) {
 		c.do("DELETE", "/job/"+id+"?force=true", "").wantStatus(204)
 		c.do("POST", "/worker/heartbeat", "", "worker-id", w).wantStatus(200).has(`{"cancel":["` + id + `"]}`)
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).wantRefusal(409, "not_assigned", "")
+
+		id = c.enqueue(`{"name":"f","argument":{}}`)
+		c.pull(w, 1)
+		c.do("DELETE", "/job/"+id+"?force=true", "").wantStatus(204)
+		c.do("POST", "/v1/jobs/"+id+"/retry", "").wantStatus(204)
+		c.do("POST", "/worker/heartbeat", "", "worker-id", w).wantStatus(200).has(`{"cancel":["` + id + `"]}`)
+		c.pull(w, 1) // the worker must not stop this run
+		c.do("POST", "/worker/heartbeat", "", "worker-id", w).wantStatus(200).has(`{"cancel":[]}`)
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).wantStatus(204)
 		c.do("DELETE", "/worker", "", "worker-id", w).wantStatus(204)
 	})
 }

@@ -66,6 +66,7 @@ func (m *machine) start(r *record, w *worker, h brokerJob) {
 	r.ensureRunInfo().run = run
 	m.write(opStart, r, j, 0, 0, func() { m.handToWorker(r, run) })
 	m.replaceJob(r, j)
+	delete(w.cancelUntil, r.ID) // the job was retried after it was cancelled at this worker, which must not stop the new run
 	m.ledger.HandedOut++
 	m.metrics.waitSeconds.add(float64(m.wallTime-max(r.Enqueued, r.Due)) / 1000)
 	w.runs[r] = struct{}{}
