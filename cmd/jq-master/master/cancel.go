@@ -54,11 +54,7 @@ func (m *machine) cancelNow(r *record, reply func(error)) {
 	m.write(opCancel, r, j, forget, 0, func() {
 		m.ledger.Cancelled++
 		if run != nil {
-			w := run.worker
-			if w.cancelUntil == nil {
-				w.cancelUntil = make(map[job.ID]int64)
-			}
-			w.cancelUntil[r.ID] = run.deadline
+			run.worker.stopRun(r.ID, run.deadline)
 			m.leaveRun(r, run, nil)
 			m.addEnded(r, forget, 0)
 			m.replyAll(run.replies, notAssigned)

@@ -46,6 +46,24 @@ func (m *machine) load(j *job.Job, forgetAt, dropAt int64) {
 		}
 		m.addEnded(r, max(forgetAt, dropAt), dropAt)
 	}
+	m.restoreCancelledRun(j)
+}
+
+// restoreCancelledRun lets heartbeats tell a worker again that its run of a job, the last that has
+// ended, was cancelled.
+func (m *machine) restoreCancelledRun(j *job.Job) {
+	if len(j.Attempts) == 0 {
+		return
+	}
+	a := &j.Attempts[len(j.Attempts)-1]
+	w := m.workers[a.Worker]
+	if w == nil || !a.Cancelled || j.State == job.Running && j.Worker == a.Worker {
+		return
+	}
+	maxRunTime := toMillis(j.Timeout.Duration() + m.TimeoutGrace)
+	if until := min(m.monoAt(a.Started), m.now) + maxRunTime; until > m.now {
+		w.stopRun(j.ID, until)
+	}
 }
 
 // correctTimes corrects the times of a job that was stored while the store's clock was ahead. From

@@ -2,6 +2,7 @@ package master
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -126,6 +127,31 @@ func TestClockAhead(t *testing.T) {
 	r = load(job.Job{State: job.Done, Enqueued: aheadTime, Result: nilValue}, aheadTime+toMillis(m.KeepEnded), aheadTime+toMillis(m.ResultTTL))
 	if r.runInfo.dropAt != wall+toMillis(m.ResultTTL) || r.runInfo.forgetAt != wall+toMillis(m.KeepEnded) {
 		t.Errorf("the result is kept %d ms, the job %d ms", r.runInfo.dropAt-wall, r.runInfo.forgetAt-wall)
+	}
+}
+
+// TestCancelledRunsAreTold: a worker whose run was cancelled is told to stop also by the next master,
+// until the run would have timed out, unless it runs the job again.
+func TestCancelledRunsAreTold(t *testing.T) {
+	m := newMachine(DefaultLimits(), 1)
+	m.setTime(toMillis(time.Hour), toMillis(time.Hour), 0)
+	worker := m.newID()
+	m.loadWorker(&job.Worker{ID: worker, MaxJobs: 9, Heartbeat: true})
+	load := func(state job.State, age time.Duration, cancelled bool) job.ID {
+		started := m.wallTime - toMillis(age)
+		j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Timeout: 60_000}, Seq: m.seq + 1, State: state, Worker: worker, Started: started}
+		j.Attempts = []job.Attempt{{Number: 1, Worker: worker, Started: started, Cancelled: cancelled}}
+		m.load(j, never, 0)
+		return j.ID
+	}
+	want := []job.ID{load(job.Cancelled, 59*time.Second, true), load(job.Queued, time.Second, true)}
+	load(job.Cancelled, 63*time.Second, true)
+	load(job.Done, time.Second, false)
+	load(job.Running, time.Second, true)
+	got := m.heartbeat(m.workers[worker])
+	slices.SortFunc(want, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	if !slices.Equal(got, want) {
+		t.Errorf("the worker is told to stop %v, not %v", got, want)
 	}
 }
 

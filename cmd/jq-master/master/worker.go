@@ -325,6 +325,14 @@ func (m *machine) heartbeat(w *worker) []job.ID {
 	return ids
 }
 
+// stopRun makes heartbeats tell the worker to stop its run of a job, until the given time.
+func (w *worker) stopRun(id job.ID, until int64) {
+	if w.cancelUntil == nil {
+		w.cancelUntil = make(map[job.ID]int64)
+	}
+	w.cancelUntil[id] = until
+}
+
 // dropExpired deletes the entries whose time has passed.
 func dropExpired[K comparable](until map[K]int64, now int64) {
 	maps.DeleteFunc(until, func(_ K, t int64) bool { return now >= t })
