@@ -118,7 +118,7 @@ func (s *guardState) timeoutMS() int {
 // the program has continued meanwhile, the program's new processes must live.
 func (s *guardState) expire() {
 	s.killGroups()
-	pids, unsure := killOnce(s.owner)
+	pids, unsure := killOnce([]string{s.owner}, controlGroupsOf([]string{s.owner}))
 	// Later than this, no process that was about to begin at the limit can still be without its
 	// environment. Others begin all the time on a busy host, and looking for them all the time takes much of
 	// a processor while the limit is not moved, for example because the database is away.
@@ -152,7 +152,7 @@ func (s *guardState) killEverything() {
 	s.killGroups()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	_, _ = killAll(ctx, s.owner)
+	_, _ = killAll(ctx, []string{s.owner}, controlGroupsOf([]string{s.owner}))
 }
 
 // Guard is a small process that runs beside this program and ends after it. It kills the processes

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,24 +25,27 @@ const markName = "JOBD_OWNER"
 // and their descendants. In their environment, a slash and the Name of the Command may follow it.
 func MarkVariable(owner string) string { return markName + "=" + owner }
 
-// KillOrphans kills the processes on this host that a dead program started under a
-// Guard with that owner. It returns when they are gone or ctx ends.
-func KillOrphans(ctx context.Context, owner string) (killCount int, err error) {
-	killCount, err = killAll(ctx, owner)
-	if group := controlGroupOf(owner); err == nil && group != "" {
-		os.Remove(group)
+// KillOrphans kills the processes on this host that dead programs started under
+// Guards with these owners. It returns when they are gone or ctx ends. It looks for all owners
+// together, because each look reads the environments of all processes of the host.
+func KillOrphans(ctx context.Context, owners ...string) (killCount int, err error) {
+	groups := controlGroupsOf(owners)
+	if killCount, err = killAll(ctx, owners, groups); err == nil {
+		for _, group := range groups {
+			os.Remove(group)
+		}
 	}
 	return killCount, err
 }
 
-// killAll kills all processes of a dead owner's control group, and all that have its mark,
+// killAll kills all processes of the control groups of dead owners, and all that have their marks,
 // until there are none.
-func killAll(ctx context.Context, owner string) (killCount int, err error) {
+func killAll(ctx context.Context, owners, groups []string) (killCount int, err error) {
 	tick := time.NewTicker(killInterval)
 	defer tick.Stop()
 	seen := make(map[int]string) // when they began
 	for {
-		leftPIDs, mayMiss := killOnce(owner)
+		leftPIDs, mayMiss := killOnce(owners, groups)
 		for _, pid := range leftPIDs {
 			if seen[pid] == "" {
 				seen[pid] = startTime(pid)
@@ -50,7 +54,7 @@ func killAll(ctx context.Context, owner string) (killCount int, err error) {
 		if len(leftPIDs) == 0 && !mayMiss && allEnded(seen) {
 			return len(seen), nil
 		}
-		if group := controlGroupOf(owner); group != "" { // from now on no process can be started in the group
+		for _, group := range groups { // from now on no process can be started in the group
 			_ = os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0)
 		}
 		select {
@@ -86,9 +90,12 @@ const killInterval = 10 * time.Millisecond
 
 // killOnce kills the processes that it finds, and lists them. mayMiss means that other processes
 // may be about to get the mark.
-func killOnce(owner string) (pids []int, mayMiss bool) {
-	pids, mayMiss = killMarked([]byte(MarkVariable(owner)))
-	return append(pids, killMembers(controlGroupOf(owner))...), mayMiss
+func killOnce(owners, groups []string) (pids []int, mayMiss bool) {
+	pids, mayMiss = killMarked(owners)
+	for _, group := range groups {
+		pids = append(pids, killMembers(group)...)
+	}
+	return pids, mayMiss
 }
 
 // killMembers kills the processes in a control group, and lists them. It kills them one by one,
@@ -115,9 +122,6 @@ func killMembers(group string) (pids []int) {
 }
 
 func memberPIDs(group string) (pids []int) {
-	if group == "" {
-		return nil
-	}
 	data, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	for _, pid := range strings.Fields(string(data)) {
 		n, _ := strconv.Atoi(pid)
@@ -126,17 +130,17 @@ func memberPIDs(group string) (pids []int) {
 	return pids
 }
 
-// killMarked kills the processes with the setting in their environment, and lists them.
+// killMarked kills the processes with the mark of one of these owners, and lists them.
 // mayMiss means that some processes may be about to get their environment. Zombies have none, and
 // other users' processes cannot be read.
-func killMarked(mark []byte) (pids []int, mayMiss bool) {
+func killMarked(owners []string) (pids []int, mayMiss bool) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if isMarked, isStarting := hasMark(pid, mark); !isMarked {
+		if isMarked, isStarting := hasMark(pid, owners); !isMarked {
 			mayMiss = mayMiss || isStarting
 			continue
 		}
@@ -146,7 +150,7 @@ func killMarked(mark []byte) (pids []int, mayMiss bool) {
 		if err != nil {
 			continue
 		}
-		if isMarked, _ := hasMark(pid, mark); isMarked && process.Signal(syscall.SIGKILL) == nil {
+		if isMarked, _ := hasMark(pid, owners); isMarked && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
 		}
 		process.Release()
@@ -158,9 +162,9 @@ func killMarked(mark []byte) (pids []int, mayMiss bool) {
 // to execute a program.
 const execGrace = 2 * time.Second
 
-// hasMark reports whether a process has the setting, or has no environment and is so young that it
-// may be about to get the setting.
-func hasMark(pid int, mark []byte) (isMarked, isStarting bool) {
+// hasMark reports whether a process has the mark of one of these owners, or has no environment and
+// is so young that it may be about to get the mark.
+func hasMark(pid int, owners []string) (isMarked, isStarting bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return false, false
@@ -171,7 +175,11 @@ func hasMark(pid int, mark []byte) (isMarked, isStarting bool) {
 		return false, ok && err == nil && boot.Since()-t.startedAt < execGrace
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {
-		if rest, ok := bytes.CutPrefix(setting, mark); ok && (len(rest) == 0 || rest[0] == '/') {
+		name, isMark := bytes.CutPrefix(setting, []byte(MarkVariable("")))
+		if isMark && slices.ContainsFunc(owners, func(owner string) bool {
+			rest, ok := strings.CutPrefix(string(name), owner)
+			return ok && (rest == "" || rest[0] == '/')
+		}) {
 			return true, false
 		}
 	}
@@ -198,7 +206,11 @@ func makeControlGroup(owner string) *os.File {
 
 // controlGroupOf returns the path of the owner's control group, which is inside our own; "" without
 // control groups of version 2.
-func controlGroupOf(owner string) string {
+func controlGroupOf(owner string) string { return strings.Join(controlGroupsOf([]string{owner}), "") }
+
+// controlGroupsOf returns the paths of the owners' control groups; none without control groups of
+// version 2.
+func controlGroupsOf(owners []string) (groups []string) {
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	data, _ := os.ReadFile("/proc/self/cgroup")
 	group := ""
@@ -211,8 +223,11 @@ func controlGroupOf(owner string) string {
 		before, after, _ := strings.Cut(line, " - ")
 		fields := strings.Fields(before)
 		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" && group != "" {
-			return filepath.Join(fields[4], group, "launch-"+owner)
+			for _, owner := range owners {
+				groups = append(groups, filepath.Join(fields[4], group, "launch-"+owner))
+			}
+			return groups
 		}
 	}
-	return ""
+	return nil
 }

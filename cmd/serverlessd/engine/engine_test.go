@@ -382,6 +382,27 @@ func TestSysidsOfCopy(t *testing.T) {
 	}
 }
 
+// TestManyOldSysidsAreFast: a start looks for the processes of all sysids together. Each look reads
+// the environments of all processes of the host.
+func TestManyOldSysidsAreFast(t *testing.T) {
+	e := &Engine{ctx: t.Context(), log: zerolog.Nop(), nodeName: "0f0f0f"}
+	fastest := func(count int) time.Duration {
+		took := time.Hour
+		for range 3 { // other processes slow some of them down
+			old := slices.Repeat([]string{"0d0d0d"}, count)
+			start := time.Now()
+			if left := e.endOrphans(old); len(left) != count {
+				t.Fatalf("%d of %d sysids have no processes", len(left), count)
+			}
+			took = min(took, time.Since(start))
+		}
+		return took
+	}
+	if one, all := fastest(1), fastest(maxOldSysids); all > maxOldSysids/5*one {
+		t.Errorf("%v for one sysid, %v for %d", one, all, maxOldSysids)
+	}
+}
+
 // TestStateDuringCount: while one store is slow to count, another store gets the journal's jobs.
 // Jobs that move to a store during a count are counted once.
 func TestStateDuringCount(t *testing.T) {

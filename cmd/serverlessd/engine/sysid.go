@@ -78,11 +78,19 @@ func (e *Engine) ownerOf(sysid string) string { return e.nodeName + "-" + sysid 
 func (e *Engine) endOrphans(old []string) []string {
 	ctx, cancel := context.WithTimeout(e.ctx, orphanTimeout)
 	defer cancel()
-	return slices.DeleteFunc(old, func(sysid string) bool {
-		n, err := launch.KillOrphans(ctx, e.ownerOf(sysid))
-		if n > 0 {
-			e.log.Warn().Str("sysid", sysid).Int("processes", n).Msg("killed processes that an earlier daemon in this directory had left")
-		}
+	owners := make([]string, len(old))
+	for i, sysid := range old {
+		owners[i] = e.ownerOf(sysid)
+	}
+	n, err := launch.KillOrphans(ctx, owners...)
+	if n > 0 {
+		e.log.Warn().Int("processes", n).Msg("killed processes that earlier daemons in this directory had left")
+	}
+	if err == nil {
+		return old
+	}
+	return slices.DeleteFunc(old, func(sysid string) bool { // the time is over: each is looked for once more
+		_, err := launch.KillOrphans(ctx, e.ownerOf(sysid))
 		if err != nil {
 			e.log.Error().Err(err).Str("sysid", sysid).Msg("processes of an earlier daemon do not end: its jobs wait for their locks to expire")
 		}
