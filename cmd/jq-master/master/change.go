@@ -44,9 +44,11 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 			refuse(overloaded("with this one, constraints with per would need %d rules at the broker (one for rate and one for concurrency); it takes at most %d", patternCount, broker.MaxWildcardRules))
 			return
 		}
-		if n.Version = FirstVersion(m.wallTime); old != nil {
-			n.Version = old.Version + 1
+		n.Version = max(FirstVersion(m.wallTime), m.constraints.lastVersion+1)
+		if old != nil {
+			n.Version = max(n.Version, old.Version+1)
 		}
+		m.constraints.lastVersion = n.Version
 		stored = new(*n)
 	}
 	m.changingConstraints = true
@@ -78,8 +80,8 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 	m.runAfterStep(func() { m.env.store.PutConstraint(id, stored, onWritten) })
 }
 
-// FirstVersion returns the first version of a constraint that is set at the time now. It is a time,
-// so that a constraint that was dropped and set again has none of its old versions.
+// FirstVersion returns the least version of a constraint that is set at the time now. It is a time, so
+// that a constraint that was dropped and set again, also after a restart, has none of its old versions.
 func FirstVersion(now int64) uint64 { return uint64(max(now, 1)) }
 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs

@@ -44,6 +44,31 @@ func TestIfMatchAtOnce(t *testing.T) {
 	}
 }
 
+// TestVersionsAreNew: a constraint that was changed several times in a millisecond, dropped and set
+// again has a version that it never had.
+func TestVersionsAreNew(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	heldStore := &heldConstraintStore{Store: w.store}
+	m.env.store = heldStore
+	change := func(k *job.Constraint) {
+		w.step(m, func() {
+			m.changeConstraint("k", k, selector{match: func(*job.Attributes) bool { return false }}, 0, false, func(bool, error) {})
+		})
+		heldStore.answer()
+	}
+	last := uint64(0)
+	for n := range 9 {
+		k := &job.Constraint{ID: "k", Match: []byte{0x80}, Concurrency: 1, Enabled: true}
+		if change(k); k.Version <= last {
+			t.Fatalf("change %d has version %d, after version %d", n, k.Version, last)
+		}
+		if last = k.Version; n%3 == 2 {
+			change(nil)
+		}
+	}
+}
+
 // TestManyPatterns: a constraint with "per" is refused if the broker cannot take the rules that it
 // needs; a constraint without "per" is accepted.
 func TestManyPatterns(t *testing.T) {

@@ -85,6 +85,7 @@ type constraints struct {
 	byID        map[string]*constraint
 	sets        map[string]*constraintSet
 	lastNumber  uint64
+	lastVersion uint64                        // the largest version that was given to a constraint
 	enabled     []*constraint                 // the enabled ones, by id; the slice is replaced, never changed
 	enabledCopy atomic.Pointer[[]*constraint] // a copy of enabled for readers without the lock
 	sweeping    []*constraint                 // the constraints of enabled that the sweep applies; this slice is never changed either
