@@ -462,8 +462,8 @@ type lineReader struct {
 	skipping bool // the rest of a line that was too long comes next
 }
 
-// next returns a line without its end, which the last one may lack. It refuses a line that is longer
-// than limit bytes as soon as it has read more: the line may have no end.
+// next returns a line without its end, which the last one may lack. It refuses a line that is
+// longer than limit bytes as soon as it has read more: the line may have no end.
 func (r *lineReader) next(limit int) ([]byte, error) {
 	var data []byte
 	for {

@@ -84,8 +84,8 @@ func TestWritesDoNotWaitForNATS(t *testing.T) {
 	})
 }
 
-// TestTooLongWriteIsDroppedWhole: of more than may wait, nothing is written, because a part of it would
-// spoil what comes next.
+// TestTooLongWriteIsDroppedWhole: of more than may wait, nothing is written, because a part of it
+// would spoil what comes next.
 func TestTooLongWriteIsDroppedWhole(t *testing.T) {
 	c, peer := silentServer(t, time.Hour)
 	if n, err := c.Write(make([]byte, maxUnwritten+1)); n != 0 || !errors.Is(err, errSlowReader) {

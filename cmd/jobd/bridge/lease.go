@@ -34,8 +34,8 @@ func (l *lease) recordRenewal(sendTime time.Duration) {
 	l.renewedCh = make(chan struct{})
 }
 
-// expiry returns the time, by boot.Since, at which the lease expires, and a channel that is closed when the lease is
-// renewed.
+// expiry returns the time, by boot.Since, at which the lease expires, and a channel that is closed
+// when the lease is renewed.
 func (l *lease) expiry() (expiresAt time.Duration, moved <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,8 +173,8 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 	}
 }
 
-// sleepUntil waits until a time by boot.Since, or until wake. It returns false if ctx has ended. It reads
-// the clock once a second, because timers stand still while this host is suspended.
+// sleepUntil waits until a time by boot.Since, or until wake. It returns false if ctx has ended. It
+// reads the clock once a second, because timers stand still while this host is suspended.
 func sleepUntil(ctx context.Context, at time.Duration, wake <-chan struct{}) bool {
 	for left := at - boot.Since(); left > 0; left = at - boot.Since() {
 		if !sleep(ctx, min(left, time.Second), wake) {

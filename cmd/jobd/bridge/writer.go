@@ -241,8 +241,8 @@ func (w *writer) writeLoop(ctx context.Context) {
 	}
 }
 
-// isFailureNews reports whether the log should tell the latest failure: it tells the first, and ever fewer
-// of the others, because a trigger may refuse a row for days.
+// isFailureNews reports whether the log should tell the latest failure: it tells the first, and ever
+// fewer of the others, because a trigger may refuse a row for days.
 func (c *change) isFailureNews() bool { return c.failures&(c.failures-1) == 0 }
 
 // isLarge reports whether the change must not be written beside another large change.

@@ -9,9 +9,9 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-// changeConstraint sets the constraint with this id to n, or drops it if n is nil. It sets n.Version,
-// and replies when the change applies to all jobs. created says that the constraint is new. ifMatch
-// and mustExist are as in Master.PutConstraint.
+// changeConstraint sets the constraint with this id to n, or drops it if n is nil. It sets
+// n.Version, and replies when the change applies to all jobs. created says that the constraint is
+// new. ifMatch and mustExist are as in Master.PutConstraint.
 func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, ifMatch uint64, mustExist bool, reply func(created bool, err error)) {
 	refuse := func(err error) { reply(false, err) }
 	old := m.constraints.byID[id]
@@ -80,8 +80,9 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 	m.runAfterStep(func() { m.env.store.PutConstraint(id, stored, onWritten) })
 }
 
-// FirstVersion returns the least version of a constraint that is set at the time now. It is a time, so
-// that a constraint that was dropped and set again, also after a restart, has none of its old versions.
+// FirstVersion returns the least version of a constraint that is set at the time now. It is a time,
+// so that a constraint that was dropped and set again, also after a restart, has none of its old
+// versions.
 func FirstVersion(now int64) uint64 { return uint64(max(now, 1)) }
 
 // onChangeWritten is called when the write of a changed constraint has succeeded or failed. It runs

@@ -65,7 +65,8 @@ func TestRulesWaitForTheConnection(t *testing.T) {
 	}
 }
 
-// TestServedInFleet: a broker whose fleet has other brokers cannot tell that no worker serves a type.
+// TestServedInFleet: a broker whose fleet has other brokers cannot tell that no worker serves a
+// type.
 func TestServedInFleet(t *testing.T) {
 	for name, test := range map[string]struct {
 		typ, fleet string

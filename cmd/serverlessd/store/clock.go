@@ -47,8 +47,8 @@ type clock struct {
 // or zero if no row counts as old. No row counts as old until the store's clock has run evenly for
 // the duration long, or for settleTime if settleTime is less. Rows from before the clock was last
 // set forward look too old, and the time returned is earlier by as much, until all of them are
-// older than long. ttl is the ttl of locks: only a jump by more than a quarter of it, or by more than
-// maxStep, counts.
+// older than long. ttl is the ttl of locks: only a jump by more than a quarter of it, or by more
+// than maxStep, counts.
 //
 // When the clock is read for the first time, only a note in the store says until when it has run
 // evenly. The note is believed if it is at most an hour old.

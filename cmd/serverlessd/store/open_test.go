@@ -85,8 +85,8 @@ func TestFileReplaced(t *testing.T) {
 	}
 }
 
-// TestDamagedFile: the error says that the file is damaged. It is damaged, too, if it is replaced by an
-// old backup while the WAL of the newer file stands beside it.
+// TestDamagedFile: the error says that the file is damaged. It is damaged, too, if it is replaced by
+// an old backup while the WAL of the newer file stands beside it.
 func TestDamagedFile(t *testing.T) {
 	for name, damage := range map[string]func(file []byte){
 		"no database": func(file []byte) { copy(file, "junk") },

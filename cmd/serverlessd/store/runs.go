@@ -40,7 +40,7 @@ func outcomeOf(code string) string {
 	return "failed"
 }
 
-// keepRun stores a run that has ended. A job that succeeds in its first run has no row here,
+// keepRun stores a run that has ended. A job that succeeds in its first run needs no row here,
 // because the job's own row has the same information.
 func (t *tx) keepRun(id job.ID, r PastRun) {
 	var startTime any
@@ -54,9 +54,9 @@ func (t *tx) keepRun(id job.ID, r PastRun) {
 	}
 }
 
-// noteWait stores, in the row of a waiting job's next run, when its dt was written. correctTimes needs
-// it where no other time of the job is as late. tries is how many runs the job has had. The row has
-// no outcome until the run has ended.
+// noteWait stores, in the row of a waiting job's next run, when its dt was written. correctTimes
+// needs it where no other time of the job is as late. tries is how many runs the job has had. The
+// row has no outcome until the run has ended.
 func (t *tx) noteWait(h lockedRow, tries int) {
 	t.put("sq_runs", "id, n", "worker, started, took_ms, outcome, error", string(h.id), tries+1, "", formatTime(t.now), 0, "", []byte{})
 }

@@ -239,9 +239,9 @@ func TestClockJumps(t *testing.T) {
 	checkEqual(t, "then", pass(s, 20*time.Minute).Expired, 1)
 }
 
-// TestClockJumpsBelowLongTTL: a jump of the clock that endangers no lock, because locks last long, is
-// still a jump: no job looks older than it is, and jobs that were written while the clock was ahead
-// are found. The lock of a lost daemon expires as if the clock had not been set.
+// TestClockJumpsBelowLongTTL: a jump of the clock that endangers no lock, because locks last long,
+// is still a jump: no job looks older than it is, and jobs that were written while the clock was
+// ahead are found. The lock of a lost daemon expires as if the clock had not been set.
 func TestClockJumpsBelowLongTTL(t *testing.T) {
 	const jump = 5 * time.Hour
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -491,8 +491,9 @@ func TestFreedAhead(t *testing.T) {
 	}
 }
 
-// TestExtendedRetry: a job waits for its next try, after a failure or because its run was given back
-// or lost, and is then extended by more than the time for which jobs are retried. It waits as long as the client has requested, also after a restart.
+// TestExtendedRetry: a job waits for its next try, after a failure or because its run was given
+// back or lost, and is then extended by more than the time for which jobs are retried. It waits as
+// long as the client has requested, also after a restart.
 func TestExtendedRetry(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func() Store) {
 		s := open()
