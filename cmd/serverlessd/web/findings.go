@@ -70,14 +70,16 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 		}
 		hasStoreFault = true
 		text, advice := "refuses something: ", "No job is lost: it is tried again."
-		switch {
-		case s.Damaged:
-			advice = "Jobs are still accepted, and wait in the journal; those in the store may be lost. Stop all daemons that use the file, and restore a backup, without the -wal and -shm files that stand beside the damaged one."
-		case s.Away:
-			text, advice = "is away: ", "Jobs are still accepted: they wait in the journal."
+		if s.Away || s.Damaged {
+			advice = "Jobs are still accepted: they wait in the journal."
 			if i == 0 { // it has the schedules and the keys
 				advice = "New jobs wait in the journal, except that jobs with unique keys are refused. Schedules make no jobs."
 			}
+		}
+		if s.Damaged {
+			advice += " The jobs in the store may be lost: stop all daemons that use the file, and restore a backup, without the -wal and -shm files that stand beside the damaged one."
+		} else if s.Away {
+			text = "is away: "
 		}
 		conditions.Add(api.Severe, "store", s.Name, "store", text+s.Error, advice)
 	}
