@@ -84,7 +84,7 @@ func (t *tx) end(h lockedRow, e *RunEnd, sysid string) {
 	case EndGiveBack:
 		c.Waiting++
 		t.change(h, "`lock` = '', dt = ?, tries = tries - 1, fence = fence + 1", formatTime(t.now))
-		if h.tries > 1 { // the first run has just written first_dt
+		if h.tries > 1 || t.now.Sub(h.firstStart) > maxStep { // otherwise first_dt is as late
 			t.noteWait(h, h.tries-1)
 		}
 	}

@@ -491,6 +491,31 @@ func TestFreedAhead(t *testing.T) {
 	}
 }
 
+// TestGivenBackLater: the store's clock is set forward after a job was taken for its first run, and
+// the run is given back. Once the clock is corrected, the job does not wait.
+func TestGivenBackLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	var clockShift, uptime time.Duration
+	start := time.Now()
+	var s Store
+	open := func() {
+		s = OpenAt(path, func() time.Time { return start.Add(uptime + clockShift) }, func() time.Duration { return uptime })
+		t.Cleanup(func() { s.Close() })
+	}
+	open()
+	e := entry("a-x", "1")
+	e.Accepted = start
+	ingest(t, s, e)
+	run := take(t, s, testSysid, "a-x", 1, time.Minute)[0].Run
+	clockShift = 3 * time.Hour
+	end(t, s, testSysid, RunEnd{Run: run, Action: EndGiveBack})
+	clockShift = 0
+	open()
+	sweep(t, s, laxSweep)
+	checkEqual(t, "due", get(t, s, e.ID).Due.Sub(start).Round(time.Minute), time.Duration(0))
+	checkEqual(t, "the next run", take(t, s, testSysid, "a-x", 1, time.Minute)[0].Run.Tries, 1)
+}
+
 // TestExtendedRetry: a job waits for its next try, after a failure or because its run was given
 // back or lost, and is then extended by more than the time for which jobs are retried. It waits as
 // long as the client has requested, also after a restart.
