@@ -143,11 +143,6 @@ func (j *job) toEnded() *api.Ended {
 }
 
 func (j *job) toEnd() *api.End {
-	if n := len(j.Runs); n > 0 && j.started == nil {
-		if at, err := time.Parse(time.RFC3339, j.Runs[n-1].StartedAt); err == nil {
-			j.started = &at
-		}
-	}
 	end := &api.End{SubmittedAt: formatTime(j.created), EndedAt: formatTime(j.finished), WaitedMS: milliseconds(j.created, j.finished), Size: j.Bytes, AnswerSize: j.answerSize}
 	if j.started != nil {
 		end.StartedAt, end.WaitedMS, end.RanMS = new(formatTime(j.started)), milliseconds(j.created, j.started), milliseconds(j.started, j.finished)

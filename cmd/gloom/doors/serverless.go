@@ -138,16 +138,19 @@ type serverlessJob struct {
 	Code    string     `json:"code"`
 	Size    int        `json:"payload_bytes"`
 	Last    *struct {
-		Code   string `json:"code"`
-		Data   string `json:"data"`
-		Stderr string `json:"stderr"`
+		Try    int       `json:"try"`
+		At     time.Time `json:"at"`
+		TookMS int64     `json:"took_ms"`
+		Code   string    `json:"code"`
+		Data   string    `json:"data"`
+		Stderr string    `json:"stderr"`
 	} `json:"last"`
-	Runs []run `json:"runs"`
+	Runs []run `json:"runs"` // in lists, only the run of a job that succeeded at once
 }
 
 func (x *serverlessJob) job() job {
 	stateOf := map[string]string{"waiting": "queued", "deferred": "delayed", "ok": "answered", "abandoned": "failed"}
-	j := job{created: x.Created, finished: x.Done, Job: api.Job{
+	j := job{created: x.Created, started: x.lastStart(), finished: x.Done, Job: api.Job{
 		ID: x.ID, Type: x.Type, State: cmp.Or(stateOf[x.State], x.State), Attempts: x.Tries, Retries: -1, Bytes: x.Size, Runs: toRuns(x.Runs, "daemon"),
 	}}
 	if x.Code != "ok" {
@@ -168,6 +171,21 @@ func (x *serverlessJob) job() job {
 		j.due = x.Due
 	}
 	return j
+}
+
+// lastStart returns when the run that ended the job began, nil if that is not known or no run ended it.
+func (x *serverlessJob) lastStart() *time.Time {
+	n, l := len(x.Runs), x.Last
+	switch {
+	case x.Done == nil:
+	case l != nil && l.Try == x.Tries:
+		return new(l.At.Add(-time.Duration(l.TookMS) * time.Millisecond))
+	case n > 0 && x.Runs[n-1].N == x.Tries:
+		if at, err := time.Parse(time.RFC3339, x.Runs[n-1].StartedAt); err == nil {
+			return &at
+		}
+	}
+	return nil
 }
 
 func (s *serverless) list(r *http.Request, f *filter, state, after string, reasons bool) (jobs []job, next string, err error) {

@@ -277,6 +277,12 @@ func TestLastRunIsShown(t *testing.T) {
 	if r := d.job(t, "c", id); r.json["last"] != nil {
 		t.Errorf("succeeded at once: %s", r)
 	}
+	for query, want := range map[string]int{"": 0, "&last=true": 1} {
+		list := d.expect(t, 200, "GET", "/c/jobs?type=well"+query, "").json["jobs"].([]any)
+		if runs, _ := list[0].(map[string]any)["runs"].([]any); len(runs) != want || want == 1 && runs[0].(map[string]any)["started_at"] == nil {
+			t.Errorf("succeeded at once, %s: %v", query, list)
+		}
+	}
 	r := d.expect(t, 200, "POST", "/c/job/nobody", "x")
 	if r.json["handlers"] != 0.0 {
 		t.Errorf("a type without a handler: %s", r)

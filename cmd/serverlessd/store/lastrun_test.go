@@ -62,6 +62,9 @@ func TestLastRunIsKept(t *testing.T) {
 				if rec.Last != nil {
 					n++
 				}
+				if first := rec.ID == goodEntry.ID && with; (len(rec.Runs) == 1) != first || first && rec.Runs[0].Started.IsZero() {
+					t.Errorf("runs in a list: %+v", rec.Runs)
+				}
 			}
 			checkEqual(t, "last runs of a list", n == 1, with)
 		}

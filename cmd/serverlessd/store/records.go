@@ -256,6 +256,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, next job.ID,
 		recs := make([]*Record, len(list))
 		for i := range list {
 			recs[i] = &list[i]
+			recs[i].addOnlyRun()
 		}
 		return loadLastRuns(ctx, q, recs)
 	})

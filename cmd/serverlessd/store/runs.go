@@ -102,14 +102,17 @@ func (l *LastRun) pastRun(e *RunEnd, sysid string, now time.Time) PastRun {
 	return r
 }
 
+// addOnlyRun adds the run of a job that succeeded in its first run, which the job's row describes.
+func (r *Record) addOnlyRun() {
+	if r.Tries == 1 && r.Code == job.CodeOK {
+		r.Runs = []PastRun{{N: 1, Started: r.firstStart, Took: max(0, r.Done.Sub(r.firstStart)), Outcome: outcomeOf(job.CodeOK)}}
+	}
+}
+
 // addRuns reads the past runs of a job.
 func addRuns(ctx context.Context, q querier, rec *Record) error {
 	rec.Runs = []PastRun{}
-	if rec.Tries == 1 && rec.Code == job.CodeOK {
-		rec.Runs = []PastRun{{N: 1, Started: rec.firstStart, Took: max(0, rec.Done.Sub(rec.firstStart)), Outcome: outcomeOf(job.CodeOK)}}
-		return nil
-	}
-	if !rec.mayHaveLastRun() {
+	if rec.addOnlyRun(); !rec.mayHaveLastRun() {
 		return nil
 	}
 	err := eachRow(ctx, q, "SELECT n, worker, started, took_ms, outcome, error FROM sq_runs WHERE id = ? AND n <= ? AND outcome <> '' ORDER BY n DESC LIMIT ?",

@@ -265,7 +265,7 @@ type Record struct {
 	Bytes        int64 // size of the payload; DataBytes is the size of the kept data; both are 0 in lists
 	DataBytes    int64
 	Last         *LastRun  // nil if all runs have succeeded, or if the Query did not set WithLastRun
-	Runs         []PastRun // the last runs that have ended, the oldest first; empty in lists
+	Runs         []PastRun // the last runs that have ended, the oldest first; in lists with WithLastRun, only the run of a job that succeeded at once
 	firstStart   time.Time // when the first run began
 }
 

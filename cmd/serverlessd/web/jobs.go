@@ -34,7 +34,7 @@ type jobView struct {
 	DataBytes *int64    `json:"data_bytes,omitempty"`
 	// Last is set once a run has not succeeded.
 	Last *lastRunView `json:"last,omitempty"`
-	Runs []runView    `json:"runs,omitzero"` // none in lists
+	Runs []runView    `json:"runs,omitzero"` // in lists with last=true, only the run of a job that succeeded at once
 }
 
 // runView is a run that has ended, with the same keys as the broker's runs.

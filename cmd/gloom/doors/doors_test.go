@@ -1,0 +1,73 @@
+package doors
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"gloom/broker/admin/api"
+)
+
+// ask sends a request through the door of a daemon that answers with serve.
+func ask(t *testing.T, name string, serve http.HandlerFunc, method, path, body string, out any) error {
+	t.Helper()
+	daemon := httptest.NewServer(serve)
+	defer daemon.Close()
+	d, err := ForStatus(json.RawMessage(`{"name":"`+name+`"}`), http.DefaultTransport, daemon.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, daemon.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := d.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if data, _ := io.ReadAll(resp.Body); json.Unmarshal(data, out) != nil {
+		t.Fatalf("%s: %s", resp.Status, data)
+	}
+	return nil
+}
+
+// TestEndedJobsShowTheirLastRun: a list says how long jobs of serverlessd waited and ran, as far as
+// that is known.
+func TestEndedJobsShowTheirLastRun(t *testing.T) {
+	const times = `"type":"a-x","create_dt":"2026-01-01T00:00:00.000Z","done_dt":"2026-01-01T00:00:10.000Z","lock":"__done",`
+	lists := map[string]string{
+		"ok": `{"id":"first",` + times + `"state":"ok","code":"ok","tries":1,"runs":[{"n":1,"started_at":"2026-01-01T00:00:08.000Z"}]},` +
+			`{"id":"second",` + times + `"state":"ok","code":"ok","tries":2,"last":{"try":2,"at":"2026-01-01T00:00:10.000Z","took_ms":3000}}`,
+		"failed":    `{"id":"failed",` + times + `"state":"failed","code":"failed","tries":1,"last":{"try":1,"at":"2026-01-01T00:00:10.000Z","took_ms":4000}}`,
+		"abandoned": `{"id":"lost",` + times + `"state":"abandoned","code":"lock_expired","tries":2,"last":{"try":1,"at":"2026-01-01T00:00:02.000Z","took_ms":1000}}`,
+	}
+	got := make(map[string]api.Ended)
+	for _, outcome := range []string{"answered", "failed"} {
+		for place := "start"; place != ""; {
+			var p page[api.Ended]
+			query := "?state=ended&outcome=" + outcome
+			if place != "start" {
+				query += "&cursor=" + strings.ReplaceAll(place, " ", "+")
+			}
+			if err := ask(t, "serverlessd", func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, `{"jobs":[`+lists[r.URL.Query().Get("state")]+`]}`)
+			}, "GET", "/v1/jobs"+query, "", &p); err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range p.Items {
+				got[j.ID] = j
+			}
+			place = p.Place
+		}
+	}
+	for id, want := range map[string][2]int64{"first": {8000, 2000}, "second": {7000, 3000}, "failed": {6000, 4000}, "lost": {10000, 0}} {
+		j, ok := got[id]
+		if !ok || j.WaitedMS != want[0] || j.RanMS != want[1] || (j.StartedAt != nil) != (want[1] > 0) {
+			t.Errorf("%s: %+v, want %v", id, j, want)
+		}
+	}
+}
