@@ -142,8 +142,11 @@ func describePeer(p *api.Peer) string {
 	if p.Client != "" {
 		s += " (" + cli.Clean(p.Client) + ")"
 	}
-	if p.Gone {
+	switch {
+	case p.Gone:
 		return s + ", gone"
+	case p.Number == 0: // at a door, which does not tell since when
+		return s
 	}
 	return s + ", connected for " + formatSpan(p.Seconds)
 }

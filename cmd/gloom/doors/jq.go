@@ -223,7 +223,7 @@ func (x *jqJob) job() job {
 	}
 	switch x.Status {
 	case "running":
-		j.due, j.Worker = x.Deadline, &api.Peer{Address: "worker " + x.Worker, Seconds: secondsSince(x.Started)}
+		j.due, j.Worker = x.Deadline, &api.Peer{Address: "worker " + x.Worker}
 	case "queued", "retrying":
 		j.started = nil // the time that was reported is the start of an earlier run
 	case "done", "cancelled":
