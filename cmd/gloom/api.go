@@ -154,6 +154,10 @@ func (o *operatorClient) unreachableError(ctx context.Context, err error) error 
 	if errors.As(err, &u) {
 		err = u.Err
 	}
+	if cut := (*doors.CutError)(nil); errors.As(err, &cut) {
+		return cli.Failf(exitUnreachable, "the connection to %s broke: %s; %v", o.addr, doorHints.Replace(connectionCause(cut.Err)), cut).
+			SetHint("the same command changes those that are left")
+	}
 	if f := (*cli.Fault)(nil); errors.As(err, &f) { // the door does not support the request
 		return f
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -70,5 +71,23 @@ func TestAnotherProtocol(t *testing.T) {
 		if err == nil || ctx.Err() != nil || !strings.Contains(string(text), "101") {
 			t.Errorf("%s: %v, it says %q", flag, err, text)
 		}
+	}
+}
+
+// TestCutChange: if a daemon is lost while it changes jobs, the error does not say that it was not
+// reached.
+func TestCutChange(t *testing.T) {
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, `{"name":"jq-master"}`)
+	}))
+	defer daemon.Close()
+	c := connection{doorAddr: strings.TrimPrefix(daemon.URL, "http://")}
+	err := c.operator().call(t.Context(), http.MethodPost, "/v1/types/mail/jobs/cancel", struct{}{}, nil)
+	want := "the connection to " + c.doorAddr + " broke: the daemon closed the connection; some jobs may have been changed before that"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 
@@ -169,20 +170,37 @@ func (d *Door) request(r *http.Request, method, path string, in, out any) error 
 	return nil
 }
 
+// CutError says that the connection broke during a bulk action. Done jobs were changed before that; the
+// daemon may have changed more, which it could not report.
+type CutError struct {
+	Done int
+	Err  error
+}
+
+func (e *CutError) Error() string {
+	if e.Done == 0 {
+		return "some jobs may have been changed before that"
+	}
+	return "changed before that: " + cli.Plural(e.Done, "job") + ", and perhaps more"
+}
+
+func (e *CutError) Unwrap() error { return e.Err }
+
 // withCount adds to an error how many jobs a bulk action had changed before the error.
 func withCount(err error, done int) error {
-	if err == nil || done == 0 {
+	var refused *refusal
+	var op *net.OpError
+	notSent := errors.As(err, &op) && op.Op == "dial"
+	if err == nil || done == 0 && (notSent || errors.As(err, &refused)) {
 		return err
 	}
-	text := "changed before that: " + cli.Plural(done, "job")
-	var refused *refusal
 	var e api.Error
 	if errors.As(err, &refused) && json.Unmarshal(refused.body, &e) == nil && e.Code != "" {
-		e.Reason = cmp.Or(e.Reason, e.Code) + "; " + text
+		e.Reason = cmp.Or(e.Reason, e.Code) + "; changed before that: " + cli.Plural(done, "job")
 		body, _ := json.Marshal(e)
 		return &refusal{refused.status, body}
 	}
-	return fmt.Errorf("%w; %s", err, text)
+	return &CutError{done, err}
 }
 
 // notFound returns the refusal for an unknown job or type.

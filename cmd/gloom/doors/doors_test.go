@@ -2,6 +2,7 @@ package doors
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -68,6 +69,35 @@ func TestEndedJobsShowTheirLastRun(t *testing.T) {
 		j, ok := got[id]
 		if !ok || j.WaitedMS != want[0] || j.RanMS != want[1] || (j.StartedAt != nil) != (want[1] > 0) {
 			t.Errorf("%s: %+v, want %v", id, j, want)
+		}
+	}
+}
+
+// TestCutChange: if the connection breaks during a change of many jobs, the error says that jobs may
+// have been changed, and how many are known.
+func TestCutChange(t *testing.T) {
+	for name, answers := range map[string][]string{
+		"jq-master":   {`{"affected":2,"cursor":"c"}`},
+		"serverlessd": {`{"jobs":[{"id":"1"},{"id":"2"},{"id":"3"}]}`, `{}`, `{}`},
+	} {
+		for cut := range len(answers) + 1 {
+			n := 0
+			err := ask(t, name, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("state") == "deferred" || r.URL.Query().Get("state") == "abandoned" {
+					_, _ = io.WriteString(w, `{}`)
+					return
+				}
+				if n == cut || n == len(answers) {
+					panic(http.ErrAbortHandler)
+				}
+				n++
+				_, _ = io.WriteString(w, answers[n-1])
+			}, "POST", "/v1/types/a-x/jobs/cancel", `{}`, &api.Many{})
+			known := map[string][]int{"jq-master": {0, 2}, "serverlessd": {-1, 0, 1, 2}}[name][cut]
+			e := (*CutError)(nil)
+			if err == nil || errors.As(err, &e) != (known >= 0) || e != nil && e.Done != known {
+				t.Errorf("%s, cut at %d: %v, want %d", name, cut, err, known)
+			}
 		}
 	}
 }

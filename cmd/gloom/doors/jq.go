@@ -342,7 +342,9 @@ func (q *jq) bulk(verb string) answerFunc {
 		var out api.Many
 		if count {
 			out.Before, err = sum(true)
-		} else if out.Done, err = sum(false); err == nil {
+			return &out, err
+		}
+		if out.Done, err = sum(false); err == nil {
 			out.After, err = sum(true)
 		}
 		return &out, withCount(err, out.Done)
