@@ -253,11 +253,11 @@ func (c *brokerConn) trySend(e *brokerRequest) (err error) {
 	case e.cancel:
 		err = c.submitter.CancelFunc(c.ctx, e.id.String(), func(error) {}) // an error only says that the job has already ended
 	case e.change != nil:
-		id := e.id
+		id, ofDelay := e.id, e.change.Delay != nil
 		err = c.submitter.ChangeFunc(c.ctx, id.String(), *e.change, func(err error) {
 			c.recordChange()
 			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
-				c.runCommand(func(m *machine) { m.onGroupsRefused(id) })
+				c.runCommand(func(m *machine) { m.onChangeRefused(id, ofDelay) })
 			}
 		})
 	case e.rule != nil:

@@ -1,8 +1,6 @@
 package master
 
 import (
-	"time"
-
 	"gloom/cmd/jq-master/job"
 )
 
@@ -118,8 +116,8 @@ func (m *machine) revive(id job.ID, reply func(error)) {
 			m.constraints.add(r, m.constraints.setFor(matchAll(m.constraints.enabled, &r.Attributes, nil)))
 			m.ledger.Revived++
 			m.submitWaiting(r)
-		} else if r.submitted {
-			m.tellBroker(func(b brokerLink) { b.change(id, nil, nil, new(time.Duration)) })
+		} else {
+			m.sendDelay(r)
 		}
 		reply(nil)
 	})

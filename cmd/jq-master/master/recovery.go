@@ -243,7 +243,7 @@ func (m *machine) bySubmission(id job.ID, number uint32) *record {
 // ended the job; it is nil if no worker has. A running job is submitted when its run is over.
 func (m *machine) submitLater(r *record, outcome *job.Outcome) {
 	r.submitted = false
-	m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{r.ID, m.now + toMillis(resubmitPause), outcome, r.submission})
+	m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{id: r.ID, resubmitAt: m.now + toMillis(resubmitPause), outcome: outcome, number: r.submission})
 }
 
 // onTooLong is called when a job's argument does not fit into a frame of the broker.
@@ -258,22 +258,32 @@ func (m *machine) onTooLong(id job.ID) {
 	}
 }
 
-// onGroupsRefused is called when the broker has refused to change a job's groups, because the job is
-// just being handed out or given back.
-func (m *machine) onGroupsRefused(id job.ID) {
+// onChangeRefused is called when the broker has refused to change a job's groups or, if ofDelay is
+// set, its delay, because the job is just being handed out or given back.
+func (m *machine) onChangeRefused(id job.ID, ofDelay bool) {
 	if r := m.jobs.Get(id); r != nil && r.submitted && r.isWaiting() {
-		m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{id: id, resubmitAt: m.now + toMillis(resubmitPause)})
-	} else if r != nil {
+		m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{id: id, resubmitAt: m.now + toMillis(resubmitPause), onlyDelay: ofDelay})
+	} else if r != nil && !ofDelay {
 		r.stale = true
 	}
 }
 
-// pendingResubmit is a job that is to be submitted again, or whose groups are to be sent again.
+// sendDelay tells the broker how long a waiting job still waits.
+func (m *machine) sendDelay(r *record) {
+	if r.submitted {
+		id, delay := r.ID, m.remainingWait(r)
+		m.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
+	}
+}
+
+// pendingResubmit is a job that is to be submitted again, or whose groups or delay are to be sent
+// again.
 type pendingResubmit struct {
 	id         job.ID
 	resubmitAt int64
 	outcome    *job.Outcome // if not nil, the job ends in this way, unless one of the master's workers had it
 	number     uint32       // number of the submission; the entry is void if the job has a later one
+	onlyDelay  bool         // the delay is to be sent again, and not the groups
 }
 
 func (m *machine) resubmitPending() {
@@ -284,6 +294,9 @@ func (m *machine) resubmitPending() {
 		r := m.jobs.Get(p.id)
 		switch {
 		case r == nil || r.State.Ended():
+		case p.onlyDelay && r.isWaiting():
+			m.sendDelay(r)
+		case p.onlyDelay: // it runs; the end of the run sets another delay
 		case r.submitted && r.isWaiting():
 			m.regroup(r)
 		case r.submitted:

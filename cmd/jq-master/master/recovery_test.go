@@ -254,3 +254,35 @@ func TestOldRules(t *testing.T) {
 type lapsedStore struct{ *slowStore }
 
 func (lapsedStore) HoldsLease() bool { return false }
+
+// TestRetryWhileGivenBack: an operator's retry lets a job run soon also if the broker still has to
+// read that the failed run is over, and so refuses the new delay.
+func TestRetryWhileGivenBack(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	r := w.addWaiting(30)
+	j := r.nextState()
+	j.State, j.Retries, j.Due = job.Retrying, 1, w.now+toMillis(time.Hour)
+	w.step(m, func() { m.write(opPostpone, r, j, 0, 0, func() {}) })
+	w.store.flush()
+	atBroker := &naiveJob{submission: submission{id: r.ID, retries: maxRetries}, running: true, runs: 1}
+	w.broker.jobs[r.ID] = atBroker
+	w.step(m, func() {
+		m.revive(r.ID, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	w.store.flush()
+	w.broker.serveSome(1 << 20)
+	naiveRun{w.broker, atBroker}.retry(time.Hour)
+	w.broker.serveSome(1 << 20)
+	for range resubmitPause/beatInterval + 1 {
+		w.pass(beatInterval)
+	}
+	w.broker.serveSome(1 << 20)
+	if atBroker.running || atBroker.ready > w.now {
+		t.Errorf("at the broker the job waits for %d ms, running: %v", atBroker.ready-w.now, atBroker.running)
+	}
+}

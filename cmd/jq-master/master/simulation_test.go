@@ -357,7 +357,7 @@ func (b *naiveBroker) change(id job.ID, groups []string, priority *int64, delay 
 			return
 		}
 		if j.running {
-			b.w.step(b.machine, func() { b.machine.onGroupsRefused(id) })
+			b.w.step(b.machine, func() { b.machine.onChangeRefused(id, delay != nil) })
 			return
 		}
 		if groups != nil {

@@ -79,10 +79,7 @@ func (m *machine) postpone(r *record, n *NewJob, e *enqueueRequest) {
 	j := r.nextState()
 	j.Due = due
 	m.write(opPostpone, r, j, 0, 0, func() {
-		if r.submitted {
-			id, delay := r.ID, m.remainingWait(r)
-			m.tellBroker(func(b brokerLink) { b.change(id, nil, nil, &delay) })
-		}
+		m.sendDelay(r)
 		m.replyHolder(e, r, unique.AnswerExtended)
 	})
 }
