@@ -65,13 +65,13 @@ type writer struct {
 
 	mu                    sync.Mutex // guards the fields below
 	pendingChanges        []*change
-	unwrittenCount        int              // changes without a result, pending or in a transaction
-	bytes                 int64            // bytes of outputs in memory
-	failingChanges        map[*change]bool // changes for which the database was away at the last try
-	awayErr               error            // the last error of one of failingChanges
-	changesInTransactions int              // number of changes in transactions
-	isWritingLarge        bool             // a large change is in a transaction
-	lastStart             time.Time        // when the last transaction began
+	unwrittenChanges      map[*change]time.Time // changes without a result, pending or in a transaction, and when they came
+	bytes                 int64                 // bytes of outputs in memory
+	failingChanges        map[*change]bool      // changes for which the database was away at the last try
+	awayErr               error                 // the last error of one of failingChanges
+	changesInTransactions int                   // number of changes in transactions
+	isWritingLarge        bool                  // a large change is in a transaction
+	lastStart             time.Time             // when the last transaction began
 	isClosed              bool
 	wake                  chan struct{}
 }
@@ -91,10 +91,14 @@ const (
 	busyRetryPause = 20 * time.Millisecond
 	minRetryPause  = 50 * time.Millisecond
 	maxRetryPause  = 2 * time.Second
+
+	// spoolDelay is the age at which a result is spooled although no write of it has failed: a write to a
+	// server that does not answer takes long to fail, and the daemon may be killed meanwhile.
+	spoolDelay = 2 * time.Second
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, reportHealth func(error)) *writer {
-	return &writer{store: s, spool: sp, metrics: m, log: log, reportHealth: reportHealth, wake: make(chan struct{}, maxTransactions), failingChanges: make(map[*change]bool)}
+	return &writer{store: s, spool: sp, metrics: m, log: log, reportHealth: reportHealth, wake: make(chan struct{}, maxTransactions), unwrittenChanges: make(map[*change]time.Time), failingChanges: make(map[*change]bool)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
@@ -107,7 +111,7 @@ func (w *writer) enqueue(c *change) <-chan writeResult {
 	c.size = int64(len(c.result.Stdout) + len(c.result.Stderr))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unwrittenCount++
+	w.unwrittenChanges[c] = time.Now()
 	w.bytes += c.size
 	if w.isClosed {
 		w.abandon(c)
@@ -183,6 +187,37 @@ func (w *writer) saveToSpool(c *change) bool {
 	return true
 }
 
+// saveUnwritten spools a change that may be in a transaction, unless it has its result already.
+func (w *writer) saveUnwritten(c *change) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, isUnwritten := w.unwrittenChanges[c]
+	return !isUnwritten || w.saveToSpool(c)
+}
+
+// spoolLoop spools results that are not written after spoolDelay.
+func (w *writer) spoolLoop(ctx context.Context) {
+	for w.spool != nil && sleep(ctx, spoolDelay/2, nil) {
+		for _, c := range w.lateResults(time.Now()) {
+			if !w.saveUnwritten(c) {
+				break // the disk may be full; the next pass begins with any of them
+			}
+		}
+	}
+}
+
+// lateResults returns the results that came at least spoolDelay ago and are not in the spool.
+func (w *writer) lateResults(now time.Time) (late []*change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c, cameAt := range w.unwrittenChanges {
+		if c.kind == changeFinish && c.spoolToken == 0 && now.Sub(cameAt) >= spoolDelay {
+			late = append(late, c)
+		}
+	}
+	return late
+}
+
 // saveShortened saves a result for which there was no room, with shorter outputs. How the job ended takes
 // little room, and must not be lost: otherwise the job would count as failed or run again.
 func (w *writer) saveShortened(c *change) bool {
@@ -213,6 +248,7 @@ func (w *writer) run(ctx context.Context) {
 	for range maxTransactions {
 		wg.Go(func() { w.writeLoop(ctx) })
 	}
+	wg.Go(func() { w.spoolLoop(ctx) })
 	wg.Wait()
 	w.close()
 }
@@ -379,7 +415,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		lossReason, isLost := result.LostRows[c.id]
 		switch {
 		case err != nil:
-			w.saveToSpool(c)
+			w.saveUnwritten(c)
 			retry = append(retry, c)
 		case isLost:
 			w.finishChange(c, writeResult{lostReason: lossReason})
@@ -446,7 +482,7 @@ func (w *writer) restoreOutputs(c *change) error {
 func (w *writer) finishChange(c *change, v writeResult) {
 	w.mu.Lock()
 	w.bytes -= c.size
-	w.unwrittenCount--
+	delete(w.unwrittenChanges, c) // from here on, nobody else spools it
 	w.mu.Unlock()
 	if c.spoolToken != 0 && !c.isUnreadable {
 		w.spool.removeResult(c.spoolToken, c.id)
@@ -488,7 +524,7 @@ func (w *writer) abandon(c *change) {
 	if c.kind == changeFinish && !w.saveToSpool(c) && !w.saveShortened(c) {
 		w.log.Error().Int64("id", c.id).Bool("ok", c.result.OK).Msg("result could not be written before the daemon stopped")
 	}
-	w.unwrittenCount--
+	delete(w.unwrittenChanges, c)
 	w.bytes -= c.size
 	c.done <- writeResult{err: errStopped}
 }
@@ -498,5 +534,5 @@ func (w *writer) abandon(c *change) {
 func (w *writer) backlog() (changes int, bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unwrittenCount, w.bytes
+	return len(w.unwrittenChanges), w.bytes
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -411,6 +412,46 @@ func TestResultsOfAnOutageAreSpooledAtOnce(t *testing.T) {
 			t.Errorf("row %d: %v %+v", id, err, f)
 		}
 	}
+}
+
+// TestResultsOfAHangAreSpooled: while a write neither succeeds nor fails, its results and those that wait
+// behind it are soon in the spool. They leave it when they are written.
+func TestResultsOfAHangAreSpooled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 4
+		sp, err := newSpool(t.TempDir(), "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := make(chan struct{})
+		w, _ := startWriter(t, concurrentStore{write: func(store.Batch) (store.WriteResult, error) { <-gate; return store.WriteResult{}, nil }}, sp)
+		var answers []<-chan writeResult
+		for id := int64(1); id <= n; id++ {
+			answers = append(answers, w.enqueue(&change{kind: changeFinish, id: id, result: store.Result{ID: id, OK: true, Stdout: "out"}}))
+			synctest.Wait() // both transactions hang, and the others wait
+		}
+		w.enqueue(&change{kind: changeStart, id: n + 1})
+		time.Sleep(spoolDelay / 2)
+		for id := int64(1); id <= n; id++ {
+			if _, err := sp.loadResult(7, id); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("row %d is spooled although it may be written in a moment: %v", id, err)
+			}
+		}
+		time.Sleep(spoolDelay)
+		synctest.Wait()
+		for id := int64(1); id <= n; id++ {
+			if f, err := sp.loadResult(7, id); err != nil || f.Stdout != "out" {
+				t.Errorf("row %d: %v %+v", id, err, f)
+			}
+		}
+		close(gate)
+		for _, ch := range answers {
+			<-ch
+		}
+		if files, err := os.ReadDir(sp.dir); err != nil || len(files) > 0 {
+			t.Errorf("%v is left in the spool: %v", files, err)
+		}
+	})
 }
 
 func TestSpooledOutputIsUncut(t *testing.T) {
