@@ -75,6 +75,9 @@ func (s *spool) loadResult(token, id int64) (store.Result, error) {
 }
 
 func (s *spool) readEntry(path string) (e spoolEntry, size int64, err error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe would block
+		return e, 0, errors.New("not a regular file")
+	}
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &e)

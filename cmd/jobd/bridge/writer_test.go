@@ -497,6 +497,36 @@ func TestSpooledOutputIsUncut(t *testing.T) {
 	}
 }
 
+// TestPipeInSpoolBlocksNoStart: a pipe that has the name of a result is passed over, and the other results are
+// read.
+func TestPipeInSpoolBlocksNoStart(t *testing.T) {
+	sp, err := newSpool(t.TempDir(), "t")
+	if err == nil {
+		err = errors.Join(unix.Mkfifo(sp.filePath(1, 1), 0o600), sp.saveResult(1, store.Result{ID: 2}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []int64
+	var failures []string
+	done := make(chan error, 1)
+	go func() {
+		done <- sp.eachResult(func(e spoolEntry, _ int64) { ids = append(ids, e.Final.ID) }, func(file string, err error) { failures = append(failures, file+": "+err.Error()) })
+	}()
+	select {
+	case err = <-done:
+	case <-time.After(2 * time.Second):
+		if f, err := os.OpenFile(sp.filePath(1, 1), os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil { // the reader goes on
+			f.Close()
+		}
+		<-done
+		t.Fatal("the pipe was opened, which blocks")
+	}
+	if want := sp.filePath(1, 1) + ": not a regular file"; err != nil || !slices.Equal(ids, []int64{2}) || !slices.Equal(failures, []string{want}) {
+		t.Errorf("%v %v %q", err, ids, failures)
+	}
+}
+
 // TestSpoolSyncsDirectories: changes of files and directories, including new parents of the
 // directory, survive a power failure.
 func TestSpoolSyncsDirectories(t *testing.T) {
