@@ -40,7 +40,7 @@ type Connector struct {
 // NewConnector returns a connector for the server that c describes. Timeout ends an operation
 // that a statement's own deadline cannot end: a commit to a server that does not answer.
 func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
-	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, timeout, timeout
+	c.Timeout, c.ReadTimeout = dialTimeout, timeout // no WriteTimeout: it would limit the size of a statement on a slow path
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
 	c.Logger = discardLogger{}
 	// A server with --skip-character-set-client-handshake, or with another charset in init_connect,

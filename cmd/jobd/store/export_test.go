@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"gloom/cmd/internal/mariadb"
 )
@@ -28,6 +29,9 @@ var (
 // locked rows, as with servers that cannot skip them.
 func (s *SQL) PassesOver() bool   { return s.skipLocked != "" }
 func (s *SQL) DisableSkipLocked() { s.skipLocked = "" }
+
+// LimitCalls replaces callTimeout.
+func (s *SQL) LimitCalls(timeout time.Duration) { s.callTimeout = timeout }
 
 func (s *SQL) DB() *sql.DB                          { return s.db }
 func (s *SQL) MarkDoubtful(rows []Row, manual bool) { s.addUncertain(rows, manual) }

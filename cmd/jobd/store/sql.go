@@ -40,6 +40,7 @@ type SQL struct {
 	tableShape     atomic.Pointer[table]
 	skipLocked     string        // " SKIP LOCKED" if the server has it
 	hasClaimsTable bool          // there is a companion table
+	callTimeout    time.Duration // callTimeout, except in tests
 	readerSlots    chan struct{} // bounds the reads for operators that run at a time
 	resolving      chan struct{} // holds a value while a Resolve runs
 
@@ -103,7 +104,9 @@ func (s *SQL) forgetSightings(ids, watched []int64) {
 }
 
 const (
-	// callTimeout limits one transaction, including waits for locks.
+	// callTimeout limits one transaction of up to batchBytes, including waits for locks. A larger one, which
+	// is a single large output, has as much time for each batchBytes: otherwise no path that needs longer
+	// than callTimeout for it would ever take it.
 	callTimeout    = 20 * time.Second
 	maxConnections = 8
 	// maxReaders limits the connections that read for operators at a time. The others serve jobs.
@@ -126,7 +129,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{options: opt, connector: link, db: link.Open(maxConnections), readerSlots: make(chan struct{}, maxReaders), resolving: make(chan struct{}, 1), uncertainAccepts: make(map[int64]*uncertainAccept), uncertainWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
+	s := &SQL{options: opt, callTimeout: callTimeout, connector: link, db: link.Open(maxConnections), readerSlots: make(chan struct{}, maxReaders), resolving: make(chan struct{}, 1), uncertainAccepts: make(map[int64]*uncertainAccept), uncertainWrites: make(map[int64]bool), claims: make(map[int64]claim), sightings: make(map[int64]conditionSighting), positions: make(map[string]readPosition), passedOverUntil: make(map[int64]time.Time)}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
@@ -262,11 +265,17 @@ func isCommitUnknown(err error) bool {
 // transact runs a transaction, repeats it after a conflict, and rolls it back on an error. name is
 // the prefix of its failpoints.
 func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
+	return s.transactLarge(ctx, name, 0, f)
+}
+
+// transactLarge is like transact, for a transaction that sends a number of bytes.
+func (s *SQL) transactLarge(ctx context.Context, name string, bytes int64, f func(*sql.Tx) error) error {
+	timeout := max(s.callTimeout, s.callTimeout/batchBytes*time.Duration(bytes))
 	s.refreshShape(ctx)
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval, pause.Multiplier = minPause, maxPause, 2
 	for attempt := 1; ; attempt++ {
-		err := s.transactOnce(ctx, name, f)
+		err := s.transactOnce(ctx, name, timeout, f)
 		if err == nil {
 			return nil
 		}
@@ -288,8 +297,8 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 	}
 }
 
-func (s *SQL) transactOnce(ctx context.Context, name string, f func(*sql.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (s *SQL) transactOnce(ctx context.Context, name string, timeout time.Duration, f func(*sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

@@ -48,7 +48,7 @@ func (b Batch) splitParts() func(func(Batch) bool) {
 			part.ReturnRows, b.ReturnRows = cutList(b.ReturnRows, &room)
 			part.RequeueRows, b.RequeueRows = cutList(b.RequeueRows, &room)
 			for room > 0 && len(b.FinishRows) > 0 {
-				size := escapedLen(b.FinishRows[0].Stdout) + escapedLen(b.FinishRows[0].Stderr) + statementSize
+				size := b.FinishRows[0].sentSize()
 				if bytes > 0 && bytes+size > batchBytes {
 					break
 				}
@@ -62,6 +62,9 @@ func (b Batch) splitParts() func(func(Batch) bool) {
 		}
 	}
 }
+
+// sentSize returns the number of bytes that are sent to write a result.
+func (f Result) sentSize() int64 { return escapedLen(f.Stdout) + escapedLen(f.Stderr) + statementSize }
 
 func cutList(ids []int64, room *int) (part, rest []int64) {
 	n := min(len(ids), *room)
@@ -195,15 +198,17 @@ func (c column) cutTo(s string) string {
 // their states, on which all later statements depend.
 func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	ids := slices.Concat(b.StartRows, b.ReturnRows, b.RequeueRows)
+	bytes := int64(0)
 	for _, f := range b.FinishRows {
 		ids = append(ids, f.ID)
+		bytes += f.sentSize()
 	}
 	slices.Sort(ids)
 	var lostReasons map[int64]string
 	var busyIDs []int64
 	var todo batchPlan
 	shape := s.table()
-	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
+	err := s.transactLarge(ctx, "write", bytes, func(tx *sql.Tx) error {
 		if now := s.table(); now != shape {
 			b.FinishRows, shape = s.fitFinals(b.FinishRows), now
 		}
