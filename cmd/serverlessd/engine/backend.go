@@ -28,6 +28,7 @@ type backend struct {
 	sysid           string           // "" while none is reserved
 	oldSysids       []string         // sysids of an earlier process that are still to be released
 	miscounted      int64            // the difference between the store's counts and its jobs
+	miscountedSeen  map[string]int   // how many sweeps have found the counts of a type wrong
 	clockAhead      time.Duration    // see store.SweepResult
 	droppedSegments []string         // segments whose read points the store can drop
 	renewedAt       time.Duration    // when the last call that reserved or renewed the sysid began, by boot.Since: locks expire while this host is suspended, too
@@ -440,14 +441,15 @@ func (b *backend) sweepOnce() (more bool) {
 	}
 	b.mu.Lock()
 	b.miscounted = swept.Imbalance
+	miscountedNews := b.findMiscountedNews(&swept)
 	clockWasSet := (swept.Ahead - b.clockAhead).Abs() > time.Second
 	b.clockAhead = swept.Ahead
 	b.mu.Unlock()
 	if clockWasSet {
 		b.log.Warn().Stringer("ahead", swept.Ahead).Msg("the host's clock was set; the store's clock continues as before, until all daemons of this store have stopped")
 	}
-	if swept.Miscounted != nil {
-		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts of jobs are wrong")
+	if len(miscountedNews) > 0 {
+		b.log.Error().Strs("types", miscountedNews).Msg("the store's counts of jobs are wrong")
 	}
 	if swept.CorrectedTimes > 0 {
 		b.log.Warn().Int("jobs", swept.CorrectedTimes).Msg("the store's clock was ahead when the due times of these jobs were set; they wait no longer than requested")
@@ -456,6 +458,21 @@ func (b *backend) sweepOnce() (more bool) {
 		b.wakePick()
 	}
 	return swept.More
+}
+
+// findMiscountedNews returns the types of wrong counts that the log should tell: each at first, and ever
+// fewer times after that, because the counts stay wrong. The caller holds b.mu.
+func (b *backend) findMiscountedNews(s *store.SweepResult) (news []string) {
+	if s.Imbalance == 0 || b.miscountedSeen == nil {
+		b.miscountedSeen = make(map[string]int)
+	}
+	for _, typ := range s.Miscounted {
+		b.miscountedSeen[typ]++
+		if n := b.miscountedSeen[typ]; n&(n-1) == 0 {
+			news = append(news, typ)
+		}
+	}
+	return news
 }
 
 // noteSweep counts and logs what a sweep did.

@@ -64,6 +64,44 @@ func TestLostSysidWithoutJobs(t *testing.T) {
 	}
 }
 
+// TestLogOfWrongCounts: the log tells the types whose counts are wrong at first, ever fewer times after
+// that, and again once they have been right.
+func TestLogOfWrongCounts(t *testing.T) {
+	e := withStores(t, 1)
+	b := e.backends[0]
+	var log bytes.Buffer
+	b.log = zerolog.New(&log)
+	b.store = &miscountedStore{Store: b.store, wrong: true}
+	told := func() int { return strings.Count(log.String(), "counts of jobs are wrong") }
+	for range 20 {
+		b.sweepOnce()
+	}
+	if told() != 5 || !strings.Contains(log.String(), `"types":["a-x"]`) {
+		t.Errorf("told %d times: %s", told(), &log)
+	}
+	for _, wrong := range []bool{false, true} {
+		b.store.(*miscountedStore).wrong = wrong
+		b.sweepOnce()
+	}
+	if told() != 6 {
+		t.Errorf("told %d times after they were right", told())
+	}
+}
+
+// miscountedStore finds the counts of a-x wrong while wrong is set.
+type miscountedStore struct {
+	store.Store
+
+	wrong bool
+}
+
+func (s *miscountedStore) Sweep(context.Context, store.SweepOptions) (r store.SweepResult, err error) {
+	if s.wrong {
+		r.Miscounted, r.Imbalance = []string{"a-x"}, 1
+	}
+	return r, nil
+}
+
 // TestLogOfUnsteadyStore: the log says once that a store is away, also at the start. The log says
 // that the store is available after the store has answered for a while without an error.
 func TestLogOfUnsteadyStore(t *testing.T) {
