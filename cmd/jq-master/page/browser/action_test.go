@@ -99,6 +99,31 @@ func TestPauseName(t *testing.T) {
 	b.CheckPolicy()
 }
 
+// TestNameIsPausedOnlyWhileConstraintHolds: a name is not shown as paused if its constraint is turned
+// off, or was changed to let jobs run.
+func TestNameIsPausedOnlyWhileConstraintHolds(t *testing.T) {
+	w := start(t)
+	w.job(`{"name":"mail","argument":{}}`)
+	w.job(`{"name":"report","argument":{}}`)
+	pause := func(name, limits string) {
+		w.ask("PUT", "/v1/constraints/paused%20"+name, `{"match":{"field":"/name","op":"eq","value":"`+name+`"},`+limits+`}`)
+	}
+	const offers = `[...document.querySelectorAll('tr')].some(r => r.innerText.startsWith($0) && r.innerText.includes($1))`
+	pause("report", `"concurrency":0`)
+	for _, limits := range []string{`"concurrency":0,"enabled":false`, `"concurrency":5`} {
+		pause("mail", limits)
+		b := w.open("#/names")
+		b.WaitUntil(offers, "report", "Resume")
+		b.WaitUntil(offers, "mail", "Pause")
+		b.ClickButton("Pause")
+		b.WaitForText("mail is paused.")
+		b.WaitUntil(offers, "mail", "Resume")
+		if v := w.ask("GET", "/v1/constraints/paused%20mail", nil); v["concurrency"] != 0. || v["enabled"] != true {
+			t.Errorf("the constraint is %v", v)
+		}
+	}
+}
+
 // TestKeptErrorsAreFinding: kept jobs with an error are a finding, and the name of a job is a link
 // to the jobs with this name.
 func TestKeptErrorsAreFinding(t *testing.T) {

@@ -23,7 +23,7 @@ const setPaused = (name, on) => {
   return runAction(() => set(on), `${name} is ${on ? 'paused' : 'resumed'}.`, () => set(!on));
 };
 
-/** @param {any[]} list @param {Set<string>} [held] the ids of constraints, if names are to be paused */
+/** @param {any[]} list @param {Set<string>} [held] the ids of constraints that hold back all they match, if names are to be paused */
 export const nameTable = (list, held) => table('Names', [
   { name: 'Name', class: 'main', of: n => html`${nameLink(n.name)} <span class="marks">${!n.served && waitingJobs(n) > 0 && badge('no worker', 'severe')} ${held?.has(pauseId(n.name)) && badge('paused', 'warning')}</span>` },
   column('Queued', 'queued'), { name: 'Oldest', num: true, wide: 1, title: 'for how long it has waited', of: n => n.oldest_age ? duration(n.oldest_age) : '–' }, column('Retrying', 'retrying', 1), column('Running', 'running'),
@@ -35,7 +35,7 @@ const maxNames = 1000;
 
 export function namesView() {
   const r = query(`/v1/stats?names=${maxNames}&shared=true`, 4000), part = place.value.query.get('part') ?? '';
-  const held = new Set((queryConstraints().data ?? []).map((/** @type {any} */ c) => c.id));
+  const held = new Set((queryConstraints().data ?? []).filter((/** @type {any} */ c) => c.enabled && c.concurrency === 0).map((/** @type {any} */ c) => c.id));
   const busiest = r.data?.names ?? [], list = busiest.filter((/** @type {any} */ n) => n.name.includes(part));
   return html`<header class="bar"><h1>Names</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${part} onInput=${(/** @type {any} */ e) => setQuery({ part: e.target.value })} />
