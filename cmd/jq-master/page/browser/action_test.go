@@ -250,6 +250,23 @@ func TestConstraintChangesAreUndone(t *testing.T) {
 	b.CheckPolicy()
 }
 
+// TestDotConstraintIsChanged: browsers remove "." and ".." from paths. Constraints with such ids are
+// set, turned off and removed like all others.
+func TestDotConstraintIsChanged(t *testing.T) {
+	w := start(t)
+	b := w.open("#/constraints")
+	b.ClickButton("Add a constraint")
+	b.Fill("id", "..")
+	b.Fill("match", "{}")
+	b.Fill("concurrency", "3")
+	b.ClickButton("Set")
+	b.WaitForText("The constraint .. is set.", "3 at a time")
+	b.ClickButton("Turn off")
+	b.WaitForText("The constraint .. is off.", "Turn on")
+	b.ClickButton("Remove")
+	b.WaitForText("The constraint .. was removed.", "There is no constraint")
+}
+
 // TestUndoRestoresSchedule: a schedule is paused, resumed and deleted, and Undo restores it as it
 // was.
 func TestUndoRestoresSchedule(t *testing.T) {

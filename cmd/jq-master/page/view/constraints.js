@@ -1,6 +1,6 @@
 // The view of constraints: which jobs each one matches, and how many it holds back.
 import { html } from '../html.js';
-import { call, encode, requestText } from '../api.js';
+import { call, requestText, segment } from '../api.js';
 import { count, members } from '../format.js';
 import { table } from '../table.js';
 import { runAction, openDialog, badge, button, empty, place, link, pendingText } from '../parts.js';
@@ -9,7 +9,7 @@ import { isJSON } from './matcher.js';
 
 const keys = ['match', 'rate', 'burst', 'concurrency', 'per', 'enabled'];
 
-const constraintPath = (/** @type {string} */ id) => '/v1/constraints/' + encode(id);
+const constraintPath = (/** @type {string} */ id) => '/v1/constraints/' + segment(id);
 
 /** Sets a constraint. The values of its members are JSON texts. @param {string} id @param
  * {Record<string, string>} fields */
