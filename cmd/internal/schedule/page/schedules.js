@@ -35,10 +35,17 @@ export function schedulesOf({ list, path, route, named, what, made, scope, how }
     runAction(() => set(on), `${s.name} ${on ? 'is paused' : 'is resumed'}.`, () => set(!on).then(again)).then(again);
   }
 
-  const remove = (/** @type {any} */ s) => openDialog({
-    title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. The jobs that it has made are kept.</p>`,
-    go: () => runAction(() => call('DELETE', path(s), ''), `${s.name} is deleted.`, () => put(s, s.raw).then(again)).then(again),
-  });
+  /** @param {any} s */
+  function remove(s) {
+    let was = s.raw; // the list may be out of date
+    openDialog({
+      title: `Delete ${s.name}?`, danger: true, button: 'Delete it', body: html`<p>It makes no more jobs. The jobs that it has made are kept.</p>`,
+      go: () => runAction(async () => {
+        was = members(await requestText('GET', path(s)));
+        await call('DELETE', path(s), '');
+      }, `${s.name} is deleted.`, () => put(s, was).then(again)).then(again),
+    });
+  }
 
   /** The actions on a schedule. A schedule from a file has none: it can only be changed in the file. @param {any} s */
   const buttons = s => s.from_file ? html`<span class="muted">from the file</span>`

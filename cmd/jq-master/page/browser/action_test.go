@@ -293,6 +293,23 @@ func TestUndoRestoresSchedule(t *testing.T) {
 	b.CheckPolicy()
 }
 
+// TestUndoRestoresScheduleOfOtherTab: the list may be older than the schedule, which another tab has
+// changed. Undo restores the one that was deleted.
+func TestUndoRestoresScheduleOfOtherTab(t *testing.T) {
+	w, _ := startBusy(t)
+	b := w.open("#/schedules")
+	b.WaitForText("nightly")
+	w.ask("PUT", "/v1/schedules/nightly", `{"cron":"7 7 * * *","job":{"name":"report","argument":{"of":"new"}}}`)
+	b.ClickButton("Delete")
+	b.ClickButton("Delete it")
+	b.WaitForText("nightly is deleted.")
+	b.ClickButton("Undo")
+	b.WaitForText("Undone.")
+	if v := w.ask("GET", "/v1/schedules/nightly", nil); v["cron"] != "7 7 * * *" {
+		t.Errorf("it came back as %v", v)
+	}
+}
+
 // TestForeignPageIsRefused: a page of another site cannot do what this page may do.
 func TestForeignPageIsRefused(t *testing.T) {
 	w := start(t)
