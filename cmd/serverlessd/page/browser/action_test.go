@@ -143,10 +143,11 @@ func handlers(t *testing.T, w *world, _ map[string]string) {
 	b.GoTo("#/handlers/acme/shout")
 	b.WaitForText("second")
 	b.ClickButton("Delete")
+	w.ask("PUT", "/acme/handler/add/shout", `{"lang":"sh","body":"echo third","options":{"timeout":"7s"}}`) // by another tab
 	b.ClickButton("Delete all versions")
 	b.WaitForText("It is deleted.", "This type has no handler")
 	b.ClickButton("Undo")
-	b.WaitForText("Undone.", "second")
+	b.WaitForText("Undone.", "third")
 	if h := w.ask("GET", "/acme/handler/get/shout", ""); h["options"].(map[string]any)["timeout"] != "7s" {
 		t.Errorf("it came back as %v", h)
 	}

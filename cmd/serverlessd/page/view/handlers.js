@@ -60,11 +60,18 @@ const tryHandler = (client, type) => openDialog({
   }, 'It is added.'),
 });
 
-/** @param {string} client @param {string} type @param {any} h */
-const removeHandler = (client, type, h) => openDialog({
-  title: `Delete the handler of ${client}-${type}?`, danger: true, button: 'Delete all versions', body: html`<p>Its jobs wait until there is another one. Undoing brings back only the newest version.</p>`,
-  go: () => runAction(() => dropHandler(client, type), 'It is deleted.', () => putHandler(client, type, h).then(reload)).then(reload),
-});
+/** @param {string} client @param {string} type */
+function removeHandler(client, type) {
+  /** @type {any} */
+  let was; // what is shown may be out of date
+  openDialog({
+    title: `Delete the handler of ${client}-${type}?`, danger: true, button: 'Delete all versions', body: html`<p>Its jobs wait until there is another one. Undoing brings back only the newest version.</p>`,
+    go: () => runAction(async () => {
+      was = await readHandler('GET', handlerPath(client, 'get', type));
+      await dropHandler(client, type);
+    }, 'It is deleted.', () => putHandler(client, type, was).then(reload)).then(reload),
+  });
+}
 
 /** @param {any} h */
 const sourceText = h => html`${facts([['Version', h.id], ['Since', dateTime(h.dt)], ['Language', h.lang], ['Method', h.lang === 'http' && h.method], ['Context', h.eid], ['Options', h.options !== '{}' && html`<code>${h.options}</code>`]])}
@@ -75,7 +82,7 @@ function handlerView(client, type) {
   const id = place.value.query.get('id') ?? '', now = query(handlerPath(client, 'get', type), 3000, readHandler), h = now.data, v = h && query(`${handlerPath(client, 'versions', type)}#${h.id}`, 0);
   const old = id && query(`${handlerPath(client, 'get', type)}?id=${encode(id)}`, 0, readHandler), seen = old ? old.data : h;
   return html`<header class="bar"><h1 class="name">${client}-${type}</h1><a href=${link(['jobs'], { of: `${client}-${type}` })}>its jobs</a><div class="actions">
-      ${h && button('Try with a line', () => tryHandler(client, type), { scope: 'submit', first: true })} ${(h || now.code === 404) && button(h ? 'New version' : 'Add a handler', () => editHandler(client, type, h), { scope })} ${h && button('Delete', () => removeHandler(client, type, h), { scope, danger: true })}</div></header>
+      ${h && button('Try with a line', () => tryHandler(client, type), { scope: 'submit', first: true })} ${(h || now.code === 404) && button(h ? 'New version' : 'Add a handler', () => editHandler(client, type, h), { scope })} ${h && button('Delete', () => removeHandler(client, type), { scope, danger: true })}</div></header>
     ${now.code === 404 ? empty('This type has no handler: its jobs wait for one.') : !seen ? pendingText(old || now) : sourceText(seen)}
     ${v?.data && html`<section><h2>Versions</h2>${table('Versions', [
       { name: 'Version', class: 'main', of: x => html`<a class="id" href=${link(['handlers', client, type], { id: x.id === h.id ? '' : x.id })}>${x.id}</a>` }, { name: 'Since', num: true, of: x => dateTime(x.dt) }, { name: 'Language', wide: 1, of: x => x.lang }, { name: 'Size', num: true, wide: 1, of: x => bytes(x.bytes) },
