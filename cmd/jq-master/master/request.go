@@ -424,10 +424,10 @@ func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch u
 	if err != nil {
 		return nil, false, err
 	}
-	if v, err = m.Constraint(k.ID); err != nil || v.Version != k.Version { // it has changed again, but the reply is about this change
+	if v, err = m.Constraint(k.ID); err == nil && v.Version != k.Version { // it has changed again, but the reply is about this change
 		v = &ConstraintView{Constraint: *k, Blocked: -1, Persisted: m.opt.Persisted}
 	}
-	return v, created, nil
+	return v, created, err
 }
 
 // DropConstraint drops a constraint. If ifMatch is not 0, the constraint must have that version.
