@@ -65,7 +65,7 @@ func TestUnusedHoldingMemoryIsBounded(t *testing.T) {
 		groups int
 		limit  int64 // bytes
 	}{
-		{"many", Config{MaxUnusedTypes: 10}, scaleDown(50_000, 300), maxUnusedBytes},
+		{"many", Config{MaxUnusedTypes: 10}, scaleDown(20_000, 300), maxUnusedBytes},
 		{"little room", Config{MaxUnusedTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
 		{"types", Config{MaxUnusedTypes: 10, MaxTypes: 2}, 1000, maxUnusedBytes},
 	} {
