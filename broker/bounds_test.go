@@ -80,6 +80,12 @@ func TestLostSubmitterIsFreedInSlices(t *testing.T) {
 		}
 	}
 
+	// A survey sweeps, too, and holds the lock no longer than a tick does.
+	before := b.unsweptJobs
+	if b.Survey(now, &Survey{}); before-b.unsweptJobs > tickSteps {
+		t.Fatalf("a piece of a survey swept %d jobs, at most %d", before-b.unsweptJobs, tickSteps)
+	}
+
 	ticks := 0
 	for ; b.NextTick() <= now; ticks++ {
 		before := b.unsweptJobs

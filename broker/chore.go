@@ -21,7 +21,7 @@ const (
 	// notification steps in one tick. submitSteps is the number of cleanup steps in one submit: a
 	// submitter that comes and goes must not outrun the cleanups.
 	choreSteps  = 1 << 11
-	tickSteps   = 1 << 10
+	tickSteps   = 1 << 8
 	submitSteps = 2
 )
 

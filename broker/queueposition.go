@@ -80,7 +80,7 @@ func (b *Broker) sweepAll() bool {
 	if b.unsweptJobs == 0 {
 		return false
 	}
-	b.runChores(&b.cleanups, lookVisits)
+	b.runChores(&b.cleanups, tickSteps)
 	return true
 }
 

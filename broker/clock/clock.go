@@ -94,3 +94,15 @@ func (c *Clock) pulse() time.Duration {
 	c.isCatchingUp.Store(false)
 	return pulseInterval
 }
+
+// minGiveWay is the shortest time for which GiveWay sleeps. A shorter call holds up nobody, and a
+// sleep takes longer than it should.
+const minGiveWay = 100 * time.Microsecond
+
+// GiveWay sleeps for as long as has passed since a piece of work began. A caller that does one piece
+// after the other under a lock would otherwise get the lock again before most others.
+func GiveWay(begun time.Time) {
+	if took := time.Since(begun); took > minGiveWay {
+		time.Sleep(took)
+	}
+}

@@ -152,11 +152,13 @@ func (h *Hub) JoinFleet(join func(core *broker.Broker, now int64, apply func([]b
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for
 // operators' requests. fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
+	defer clock.GiveWay(time.Now())
 	h.update(func(now int64) { h.appendEffects(fn(h.core, now)) })
 }
 
 // View runs fn under the lock. fn must not change the core or retain any part of it.
 func (h *Hub) View(fn func(core *broker.Broker, now int64)) {
+	defer clock.GiveWay(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	fn(h.core, h.clock())

@@ -514,3 +514,22 @@ func TestOutputOfClosingConnCounts(t *testing.T) {
 		t.Errorf("%d bytes are unread after all have gone", m.Unread)
 	}
 }
+
+// TestCallersGiveWay: a caller that takes the lock again and again leaves it to others for as long as it
+// holds it.
+func TestCallersGiveWay(t *testing.T) {
+	h := newHub(0)
+	const pieces, piece = 5, 4 * time.Millisecond
+	for name, call := range map[string]func(){
+		"View": func() { h.View(func(*broker.Broker, int64) { time.Sleep(piece) }) },
+		"Do":   func() { h.Do(func(*broker.Broker, int64) []broker.Effect { time.Sleep(piece); return nil }) },
+	} {
+		begun := time.Now()
+		for range pieces {
+			call()
+		}
+		if took := time.Since(begun); took < 2*pieces*piece {
+			t.Errorf("%d calls of %s that hold the lock for %v each took only %v", pieces, name, piece, took)
+		}
+	}
+}

@@ -87,8 +87,7 @@ func (h *Hub) step(caller *Sink, outputs *[]Output, f func(now int64)) {
 	}
 }
 
-// exitOnPanic ends the process when the core panics, because half-changed state cannot be
-// trusted.
+// exitOnPanic ends the process when the core panics: half-changed state cannot be trusted.
 func (h *Hub) exitOnPanic() {
 	e := recover()
 	if e == nil {

@@ -270,8 +270,7 @@ func (s *Server) Leftovers() (leftovers wording.Leftovers) {
 	return leftovers
 }
 
-// endLeftovers ends the jobs that are left. It does so in slices, so that other commands get their
-// turn.
+// endLeftovers ends the jobs that are left, in slices, so that other commands get their turn.
 func (s *Server) endLeftovers() {
 	for more := true; more; {
 		s.hub.Do(func(core *broker.Broker, now int64) (effects []broker.Effect) {
