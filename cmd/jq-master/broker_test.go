@@ -246,6 +246,25 @@ func TestSingleRunJobs(t *testing.T) {
 	}
 }
 
+// TestGloomWorkersRetryWithBackoff: a run that a Gloom worker has failed is followed by the next one
+// only after a backoff, which doubles.
+func TestGloomWorkersRetryWithBackoff(t *testing.T) {
+	t.Parallel()
+	b := startShared(t, nil)
+	c := start(t, append(brokerFlags(b), "--backoff-base", "200ms")...).client(t, jsonType)
+	runs := make(chan time.Time, 3)
+	startGloomWorker(t, b.WorkerAddr().String(), "jq.sock", func(context.Context, *gloom.Job) (any, error) {
+		runs <- time.Now()
+		return nil, errors.New("no luck")
+	})
+	id := c.enqueue(`{"name":"sock","argument":{},"max_retry":2}`)
+	c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"error","message":"no luck"}`)
+	first, second, third := <-runs, <-runs, <-runs
+	if second.Sub(first) < 200*time.Millisecond || third.Sub(second) < 400*time.Millisecond {
+		t.Errorf("the retries began %v and %v after the run before", second.Sub(first), third.Sub(second))
+	}
+}
+
 // TestRefusedGloomWorkers: with --socket-workers=false, a Gloom worker that joins for all types does
 // not get the argument of a job, and its answer does not count.
 func TestRefusedGloomWorkers(t *testing.T) {

@@ -362,7 +362,7 @@ func (c *brokerConn) submitJob(s *submission) error {
 		if s.argument != nil {
 			j.Body = pack.AppendJSON(nil, s.argument)
 		}
-		j.Timeout = s.timeout + brokerGrace
+		j.Timeout, j.Backoff = s.timeout+brokerGrace, s.backoff
 		if j.Retries = s.retries; j.Retries <= 0 {
 			j.Retries = gloom.NoRetries
 		}

@@ -185,6 +185,7 @@ type submission struct {
 	delay    time.Duration
 	groups   []string
 	retries  int
+	backoff  time.Duration // before the first retry of a Gloom worker; the broker doubles it
 	timeout  time.Duration
 	argument []byte // nil: only the master's own workers run it
 }
