@@ -56,6 +56,19 @@ func TestJobActions(t *testing.T) {
 	b.CheckPolicy()
 }
 
+// TestCancelOfDelayedJobIsNotUndone: a job that is retried after its cancellation runs at once, so Undo
+// is not offered for a job that is not due yet.
+func TestCancelOfDelayedJobIsNotUndone(t *testing.T) {
+	w := start(t)
+	b := w.open("#/job/" + w.job(`{"name":"mail","argument":{},"delay":3600}`))
+	b.ClickButton("Cancel")
+	b.ClickButton("Cancel the job")
+	b.WaitForText("The job is cancelled.")
+	if pagetest.Eval[bool](b, `return [...document.querySelectorAll('button')].some(e => e.innerText === 'Undo')`) {
+		t.Error("Undo is offered")
+	}
+}
+
 // TestDuplicateEnqueuesSameJob: Duplicate enqueues another job with the same attributes, and the
 // numbers are as the pusher wrote them.
 func TestDuplicateEnqueuesSameJob(t *testing.T) {
@@ -248,6 +261,28 @@ func TestConstraintChangesAreUndone(t *testing.T) {
 	b.WaitForText("mail")
 	b.WaitUntil(`location.hash.startsWith('#/jobs?status=queued&match=') && document.querySelectorAll('[aria-label=Jobs] tbody tr').length === 1`)
 	b.CheckPolicy()
+}
+
+// TestConstraintStaysOff: changing a constraint, and undoing the change, does not turn it on again after
+// another tab has turned it off.
+func TestConstraintStaysOff(t *testing.T) {
+	w, _ := startBusy(t)
+	b := w.open("#/constraints")
+	b.ClickButton("Change")
+	b.WaitForText("Constraint per-user")
+	v := w.ask("GET", "/v1/constraints/per-user", nil)
+	w.ask("PUT", "/v1/constraints/per-user", map[string]any{"match": v["match"], "per": v["per"], "concurrency": v["concurrency"], "enabled": false})
+	b.Fill("concurrency", "7")
+	b.ClickButton("Set")
+	b.WaitForText("The constraint per-user is set.", "7 at a time")
+	if got := w.ask("GET", "/v1/constraints/per-user", nil); got["enabled"] != false || got["concurrency"] != 7. {
+		t.Errorf("the constraint is %v", got)
+	}
+	b.ClickButton("Undo")
+	b.WaitForText("Undone.")
+	if got := w.ask("GET", "/v1/constraints/per-user", nil); got["enabled"] != false || got["concurrency"] != v["concurrency"] {
+		t.Errorf("after Undo the constraint is %v, was %v", got, v)
+	}
 }
 
 // TestDotConstraintIsChanged: browsers remove "." and ".." from paths. Constraints with such ids are

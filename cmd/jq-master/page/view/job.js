@@ -7,7 +7,7 @@ import { table } from '../table.js';
 import { button, copyButton, duplicateButton, facts, place, link, pendingText } from '../parts.js';
 import { rawReader, longText } from '../body.js';
 import { nameLink, ruleLink } from './findings.js';
-import { actOnJob, stateBadge } from './jobs.js';
+import { actOnJob, isDue, stateBadge } from './jobs.js';
 
 const readJob = rawReader('argument', 'result', 'error');
 
@@ -38,7 +38,7 @@ const eventColumns = [
 function waitReason(j) {
   const by = j.blocked_by.length > 0 && html`the constraint ${j.blocked_by.map((/** @type {string} */ id, /** @type {number} */ i) => html`${i ? ', ' : ''}${ruleLink(id)}`)} holds it back`;
   if (j.status !== 'queued' && j.status !== 'retrying') return null;
-  return html`<p class="holds">Why it waits: <b>${by || j.waits || 'other jobs are before it, or all workers are busy'}</b>${j.due_at && secondsSince(j.due_at) === 0 ? html`, until ${dateTime(j.due_at)}` : ''}.
+  return html`<p class="holds">Why it waits: <b>${by || j.waits || 'other jobs are before it, or all workers are busy'}</b>${isDue(j) ? '' : html`, until ${dateTime(j.due_at)}`}.
     ${j.place !== null && (j.place > 0 || j.place_exact) && ` ${j.place_exact ? '' : 'At least '}${plural(j.place, 'job')} ${j.place === 1 ? 'comes' : 'come'} before it.`}</p>`;
 }
 

@@ -50,6 +50,8 @@ const actions = {
   cancel: { verb: 'Cancel', fits: j => ['queued', 'retrying'].includes(j.status), done: 'cancelled', danger: true, says: 'Only waiting jobs are cancelled; running jobs continue.' },
 };
 
+export const isDue = (/** @type {any} */ j) => !j.due_at || secondsSince(j.due_at) > 0;
+
 const priorityField = (/** @type {any} */ was) => html`<label>Priority, from −2147483648 to 2147483647 <input name="priority" type="number" min="-2147483648" max="2147483647" step="1" required defaultValue=${was} /></label>`;
 
 /** Acts on one job. It asks for a new priority, and asks before it cancels. @param {string} what
@@ -63,7 +65,8 @@ export function actOnJob(what, j, then = () => {}) {
   } else if (j.status === 'running') openDialog({ title: 'Cancel the running job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>The worker learns this with its next heartbeat, and its report will be ignored. The job can be retried here.</p>`,
     go: () => runAction(() => call('DELETE', `/job/${j.id}?force=true`), 'The job is cancelled.').then(then) });
   else if (d.danger) openDialog({ title: 'Cancel the job?', danger: true, button: 'Cancel the job', body: html`<p class="id">${j.id}</p><p>Clients that wait for the job are told that there is no such job. It can be retried here.</p>`,
-    go: () => runAction(() => call('POST', jobPath(j, what)), 'The job is cancelled.', () => call('POST', jobPath(j, 'retry'))).then(then) });
+    // A job that is retried does not wait until it is due.
+    go: () => runAction(() => call('POST', jobPath(j, what)), 'The job is cancelled.', isDue(j) ? () => call('POST', jobPath(j, 'retry')) : undefined).then(then) });
   else runAction(() => call('POST', jobPath(j, what)), 'The job is retried.').then(then);
 }
 
