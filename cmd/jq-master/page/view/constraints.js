@@ -19,13 +19,13 @@ const putConstraint = (id, fields) => call('PUT', constraintPath(id), `{${keys.f
  * string>} change */
 const changeConstraint = async (id, change) => putConstraint(id, { ...members(await requestText('GET', constraintPath(id))), ...change });
 
-/** @param {any} [c] */
+/** Adds a constraint or, if c is given, changes its limits and what they apply to. @param {any} [c] */
 function editConstraint(c) {
-  const was = c?.raw, n = (/** @type {string} */ k) => c && c[k] !== null ? was[k] : '';
+  const { enabled, ...was } = c?.raw ?? {}, n = (/** @type {string} */ k) => c && c[k] !== null ? was[k] : '';
   openDialog({
     title: c ? `Constraint ${c.id}` : 'A constraint', button: 'Set', body: html`
       ${!c && html`<label>Its id <input name="id" required maxlength="200" placeholder="per-user" autocomplete="off" /></label>`}
-      <label>Matcher, JSON; {} is every job <textarea name="match" rows="3" spellcheck="false" required>${was?.match ?? '{"field": "/name", "op": "eq", "value": "greet"}'}</textarea></label>
+      <label>Matcher, JSON; {} is every job <textarea name="match" rows="3" spellcheck="false" required>${was.match ?? '{"field": "/name", "op": "eq", "value": "greet"}'}</textarea></label>
       <div class="pair"><label>Jobs at a time <input name="concurrency" type="number" min="0" step="1" defaultValue=${n('concurrency')} /></label>
         <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${n('rate')} /></label>
         <label>of them at once <input name="burst" type="number" min="1" step="1" defaultValue=${n('burst')} /></label></div>
@@ -35,8 +35,8 @@ function editConstraint(c) {
       const f = (/** @type {string} */ k) => String(form.get(k) ?? '').trim(), id = c?.id ?? f('id');
       return runAction(() => {
         if (!isJSON(f('match'))) throw new Error('the matcher is not JSON');
-        return putConstraint(id, { match: f('match'), concurrency: f('concurrency') || 'null', rate: f('rate') || 'null', burst: f('burst') || 'null', per: f('per') ? JSON.stringify(f('per')) : 'null', enabled: was?.enabled ?? 'true' });
-      }, `The constraint ${id} is set.`, c ? () => putConstraint(id, was) : undefined);
+        return (c ? changeConstraint : putConstraint)(id, { match: f('match'), concurrency: f('concurrency') || 'null', rate: f('rate') || 'null', burst: f('burst') || 'null', per: f('per') ? JSON.stringify(f('per')) : 'null' });
+      }, `The constraint ${id} is set.`, c ? () => changeConstraint(id, was) : undefined);
     },
   });
 }
