@@ -317,6 +317,7 @@ func (m *Master) activate(mc *machine, conn *brokerConn) {
 	mc.env.broker, mc.maxGroups = conn, conn.broker.MaxGroups
 	if m.machine == nil {
 		m.machine, m.inactiveFault = mc, nil
+		m.rates = rates{} // the ledger of each machine begins at 0
 		m.active.Store(&activeMachine{mc, make(chan struct{})})
 		mc.awayErr = m.storeErr
 		m.alarmAt = never
