@@ -247,17 +247,25 @@ func TestSingleRunJobs(t *testing.T) {
 }
 
 // TestGloomWorkersRetryWithBackoff: a run that a Gloom worker has failed is followed by the next one
-// only after a backoff, which doubles.
+// only after a backoff, which doubles. Meanwhile the job is shown as not due.
 func TestGloomWorkersRetryWithBackoff(t *testing.T) {
 	t.Parallel()
 	b := startShared(t, nil)
 	c := start(t, append(brokerFlags(b), "--backoff-base", "200ms")...).client(t, jsonType)
-	runs := make(chan time.Time, 3)
+	runs, shown := make(chan time.Time, 3), make(chan struct{})
 	startGloomWorker(t, b.WorkerAddr().String(), "jq.sock", func(context.Context, *gloom.Job) (any, error) {
 		runs <- time.Now()
+		<-shown
 		return nil, errors.New("no luck")
 	})
 	id := c.enqueue(`{"name":"sock","argument":{},"max_retry":2}`)
+	waits := func(why string) {
+		t.Helper()
+		eventually(t, why, func() bool { return c.do("GET", "/v1/jobs/"+id, "").wantStatus(200).decode()["waits"] == why })
+	}
+	waits("a Gloom worker runs it")
+	close(shown)
+	waits("it is not due yet")
 	c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"error","message":"no luck"}`)
 	first, second, third := <-runs, <-runs, <-runs
 	if second.Sub(first) < 200*time.Millisecond || third.Sub(second) < 400*time.Millisecond {

@@ -104,7 +104,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		case mc.draining:
 			detail.WaitReason = "the master is stopping"
 		case mc.remainingWait(r) > 0:
-			detail.WaitReason = "it is not due yet"
+			detail.WaitReason = notDue
 		case conn == nil:
 			detail.WaitReason = brokerAway
 		default:
@@ -129,6 +129,13 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	if err != nil {
 		return detail, nil // the job is being handed out, or the broker is away
 	}
+	switch {
+	case detail.WaitReason != "":
+	case explained.State == "delayed": // a Gloom worker has failed it, or a worker was busy
+		detail.WaitReason = notDue
+	case explained.State == "running" && m.allowsGloomWorkers():
+		detail.WaitReason = "a Gloom worker runs it"
+	}
 	if explained.Ahead != nil {
 		detail.Position, detail.PositionExact = *explained.Ahead, explained.AheadExact == nil || *explained.AheadExact
 	}
@@ -142,6 +149,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 
 // Why a job waits, for people.
 const (
+	notDue     = "it is not due yet"
 	unserved   = "no worker serves its name"
 	brokerAway = "the connection to the broker is lost"
 )
