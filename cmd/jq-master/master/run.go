@@ -111,6 +111,7 @@ func (m *machine) undoRun(r *record) {
 	m.ledger.Released++
 	m.write(opRelease, r, j, 0, 0, func() {
 		m.leaveRun(r, run, func(h brokerJob) { h.release(0) })
+		m.restoreCancelledRun(j) // start has forgotten it
 		m.replyAll(run.replies, notAssigned)
 	})
 }

@@ -114,6 +114,43 @@ func TestPushAnswerAfterReport(t *testing.T) {
 	}
 }
 
+// TestCancelIsToldAfterUndoneStart: a worker whose run was cancelled still learns of this if the job was
+// revived and handed to it again, and this start was undone.
+func TestCancelIsToldAfterUndoneStart(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	k := w.someWorker()
+	pushes := &pushRecorder{}
+	m.env.push = pushes
+	var id job.ID
+	w.step(m, func() {
+		m.submitSlice(1)
+		m.workersMayGetJobs = true
+		m.updateServing(k)
+		m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000}}}, reply: func(ids []job.ID, _ bool, _ error) { id = ids[0] }})
+	})
+	waitForPush := func(n int) {
+		for len(pushes.names) < n {
+			w.store.flush()
+			w.broker.serveSome(1 << 20)
+			w.broker.match()
+		}
+	}
+	waitForPush(1)
+	w.step(m, func() { m.cancel(id, true, func(error) {}) })
+	w.store.flush()
+	w.step(m, func() { m.revive(id, func(error) {}) })
+	waitForPush(2)
+	if ids := m.heartbeat(k); len(ids) != 0 {
+		t.Errorf("while the job runs again, the worker is to stop %v", ids)
+	}
+	pushes.onAnswer[1](Answer{Kind: AnswerBusy})
+	w.store.flush()
+	if ids := m.heartbeat(k); !slices.Equal(ids, []job.ID{id}) {
+		t.Errorf("after the start was undone, the worker is to stop %v, not %v", ids, id)
+	}
+}
+
 // TestCancelsExpire: the list of cancelled runs of a worker that sends no heartbeats does not grow
 // forever.
 func TestCancelsExpire(t *testing.T) {
