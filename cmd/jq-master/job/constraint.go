@@ -1,7 +1,8 @@
 package job
 
-// MaxConstraintID is the longest id of a constraint, in bytes.
-const MaxConstraintID = 200
+// MaxConstraintID is the longest id of a constraint, in bytes. The page pauses a name by a constraint
+// with the id "paused NAME".
+const MaxConstraintID = len("paused ") + MaxNameBytes
 
 // Constraint limits the jobs that its matcher selects, by Rate, Concurrency, or both.
 type Constraint struct {

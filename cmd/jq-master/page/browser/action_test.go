@@ -94,6 +94,7 @@ func TestDuplicateEnqueuesSameJob(t *testing.T) {
 // TestPauseName: a name is paused by means of a constraint, and resumed by a button or by Undo.
 func TestPauseName(t *testing.T) {
 	w := start(t)
+	w.ask("PUT", "/v1/constraints/paused%20"+strings.Repeat("n", 200), `{"match":{},"concurrency":0,"enabled":false}`) // the longest name can be paused
 	id := w.job(`{"name":"mail","argument":{"to":"user@example.org","n":9223372036854775809}}`)
 	w.worker("mailer", 1, "mail")
 	b := w.open("#/jobs")
