@@ -2,11 +2,9 @@ package master
 
 import (
 	"bytes"
-	"errors"
 
 	"gloom/broker"
 	"gloom/cmd/jq-master/job"
-	"gloom/cmd/jq-master/store"
 )
 
 // changeConstraint sets the constraint with this id to n, or drops it if n is nil. It sets
@@ -58,7 +56,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 			onDone := func() { reply(old == nil, nil) }
 			switch {
 			case err != nil:
-				refuse(m.storeError(err))
+				refuse(m.refusal(err))
 			case stored == nil:
 				if old.removed = true; old.Enabled {
 					m.dropRules(old)
@@ -92,24 +90,6 @@ func (m *machine) onChangeWritten() {
 	m.changingConstraints = false
 	m.waitingChanges.run(func() bool { return m.changingConstraints })
 }
-
-// storeError returns the error for a request whose effect could not be written.
-func (m *machine) storeError(err error) error {
-	var unwritable *UnwritableError
-	if errors.As(err, &unwritable) {
-		return job.Refuse(job.StoreUnavailable, "", "%v", err)
-	}
-	if errors.Is(err, store.ErrFull) {
-		return unavailable(err)
-	}
-	if errors.Is(err, store.ErrTooLong) {
-		return tooLong(err)
-	}
-	m.env.fail(err)
-	return errStarting
-}
-
-func tooLong(err error) error { return job.Refuse(job.TooLarge, "", "%v", err) }
 
 // UnwritableError is the error for a constraint that could not be written to its file. The store
 // has not changed.

@@ -213,15 +213,15 @@ func (m *machine) finishEnqueue(e *enqueueRequest, jobs []*job.Job, old *record,
 	m.cancelNow(old, func(error) { e.reply(ids, replayed, err) })
 }
 
-// refusal returns the error for an enqueue that the store has refused.
+// refusal returns the error for a request whose effect the store has not written; nil for nil.
 func (m *machine) refusal(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, store.ErrAway), errors.Is(err, store.ErrFull):
+	case errors.Is(err, store.ErrAway), errors.Is(err, store.ErrFull), errors.As(err, new(*UnwritableError)):
 		return unavailable(err)
 	case errors.Is(err, store.ErrTooLong):
-		return tooLong(err)
+		return job.Refuse(job.TooLarge, "", "%v", err)
 	case errors.Is(err, store.ErrKeyReused):
 		return job.Refuse(job.KeyReused, "", "this idempotency key was used with another body before")
 	}

@@ -105,12 +105,7 @@ func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.S
 		return
 	}
 	m.schedules.byName[name] = s // other changes of the schedule then wait for this one
-	m.writeSchedule(name, s, now, n, nil, func(err error) {
-		if err != nil {
-			err = m.storeError(err)
-		}
-		reply(err)
-	})
+	m.writeSchedule(name, s, now, n, nil, func(err error) { reply(m.refusal(err)) })
 }
 
 // writeSchedule stores a schedule with its due jobs, or drops it if now is nil.
