@@ -200,7 +200,10 @@ func attemptObject(t job.Attempt) object {
 func jobAction(action func(*fieldReader) master.Action, fields ...string) handler {
 	return func(x *exchange) (int, error) {
 		id, f := x.jobID(), fieldReader{}
-		if len(fields) > 0 || x.r.ContentLength != 0 {
+		if x.r.ContentLength < 0 { // the body may be empty
+			x.note(x.readBody())
+		}
+		if len(fields) > 0 || x.r.ContentLength > 0 || x.body.Len() > 0 {
 			f = x.form(fields...)
 		}
 		act := action(&f)
