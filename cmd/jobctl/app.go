@@ -52,10 +52,10 @@ func (a *app) bind(f *pflag.FlagSet) {
 	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer; run-manual and recover wait without a limit")
 }
 
-// settle merges the file and the flags, which override it. The file may be absent.
+// settle merges the file and the flags, which override it. The file may be absent, unless a flag names it.
 func (a *app) settle() error {
 	settings := config.DefaultJobctl()
-	if _, err := os.Stat(a.path); err == nil {
+	if _, err := os.Stat(a.path); err == nil || a.flags.Changed("config") {
 		if settings, err = config.LoadJobctl(a.path); err != nil {
 			return fmt.Errorf("config parsing error: %w", err)
 		}

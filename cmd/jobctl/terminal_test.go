@@ -98,7 +98,7 @@ func TestColoursOnATerminal(t *testing.T) {
 func TestPasswordIsNotShown(t *testing.T) {
 	w := newWorld(t)
 	master, tty := pty(t)
-	cmd := exec.Command(binary, "--config", "/no/such/file", "--port", strconv.Itoa(w.worker), "--password", "poll", "any")
+	cmd := exec.Command(binary, "--config", "/dev/null", "--port", strconv.Itoa(w.worker), "--password", "poll", "any")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
