@@ -59,7 +59,9 @@ func (a *app) runManual(args []string, target string, output bool) error {
 		failed = failed || result != "ok"
 		t.add(m.Name, result, textOrDash(job.Get("code")), textOrDash(job.Get("signal")), "")
 		if output && !a.json {
-			fmt.Fprint(a.stdout, eot.String(job.Get("stdout")))
+			if _, err := fmt.Fprint(a.stdout, eot.String(job.Get("stdout"))); err != nil {
+				return err
+			}
 			fmt.Fprint(a.stderr, eot.String(job.Get("stderr")))
 		}
 	}

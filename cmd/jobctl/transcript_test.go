@@ -295,3 +295,18 @@ func TestFlagsOverrideFile(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestUnwrittenOutputIsAnError: the exit code tells that a job's output could not be printed.
+func TestUnwrittenOutputIsAnError(t *testing.T) {
+	w := newWorld(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	cmd := exec.Command(binary, "run-manual", "37", "--output")
+	cmd.Env, cmd.Stdout = []string{"HOME=" + w.home}, full
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 {
+		t.Error(err)
+	}
+}
