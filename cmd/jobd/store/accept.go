@@ -25,7 +25,7 @@ func (s *SQL) Accept(ctx context.Context, requests []AcceptRequest, limit int) (
 	}
 	var page Page
 	var next map[string]readPosition
-	err = s.transact(ctx, "accept", func(tx *sql.Tx) error {
+	err = s.transact(ctx, "accept", func(ctx context.Context, tx *sql.Tx) error {
 		page = Page{}
 		var truncated map[string]bool
 		var err error
@@ -97,7 +97,7 @@ const (
 func (s *SQL) acceptOneByOne(ctx context.Context, rows []Row, page Page) (Page, error) {
 	for _, row := range rows {
 		var accepted []Row
-		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
+		err := s.transact(ctx, "accept", func(ctx context.Context, tx *sql.Tx) (err error) {
 			accepted, err = s.queryRows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
 				s.priorityExpr(), s.table().name, primaryKeyHint, row.ID, s.skipLocked))
 			if err != nil {
@@ -439,7 +439,7 @@ func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string)
 	answers := make(map[int64]ManualResult, len(ids))
 	for part := range slices.Chunk(ids, maxPage) {
 		var accepted []Row
-		err := s.transact(ctx, "manual", func(tx *sql.Tx) error {
+		err := s.transact(ctx, "manual", func(ctx context.Context, tx *sql.Tx) error {
 			found, err := s.manualStates(ctx, tx, part)
 			if err != nil {
 				return err
@@ -554,7 +554,7 @@ func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
 	}
 	var adopted []Row
 	var returnedIDs []int64
-	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
+	err := s.transact(ctx, "resolve", func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.undoBegins(ctx, tx, doubtful, token); err != nil {
 			return err
 		}

@@ -87,7 +87,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	token := rand.Int64N(1<<62) + 1
 	var number int64
 	if s.hasClaimsTable {
-		err := s.transact(ctx, "register", func(tx *sql.Tx) (err error) {
+		err := s.transact(ctx, "register", func(ctx context.Context, tx *sql.Tx) (err error) {
 			number, err = s.createOwner(ctx, tx, token)
 			return err
 		})
@@ -151,7 +151,7 @@ func (s *SQL) Renew(ctx context.Context) error {
 		return s.statementError(err)
 	}
 	var number int64
-	err = s.transact(ctx, "reclaim", func(tx *sql.Tx) (err error) {
+	err = s.transact(ctx, "reclaim", func(ctx context.Context, tx *sql.Tx) (err error) {
 		number, _, err = s.reclaim(ctx, tx)
 		return err
 	})
@@ -261,7 +261,7 @@ func (s *SQL) Leave(ctx context.Context) error {
 	if !s.hasClaimsTable || token == 0 { // this daemon is not registered
 		return nil
 	}
-	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
+	return s.transact(ctx, "leave", func(ctx context.Context, tx *sql.Tx) error {
 		ids, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, token))
 		if err != nil {
 			return err
@@ -311,7 +311,7 @@ func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (Se
 		return sum, nil
 	}
 	marked := false
-	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
+	err := s.transact(ctx, "settle", func(ctx context.Context, tx *sql.Tx) error {
 		result, err := tx.ExecContext(ctx, "UPDATE "+s.table().claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -owner.Token, owner.Heartbeat)
 		if err != nil {
 			return err
@@ -381,7 +381,7 @@ func (s *SQL) settlePart(ctx context.Context, owner Owner, orphans OrphanPolicy,
 	var part SettleResult
 	var freedClaims []int64
 	var names []string
-	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
+	err := s.transact(ctx, "settle", func(ctx context.Context, tx *sql.Tx) error {
 		reason, _ := s.table().stderr.cutToFit(orphans.Reason, maxReason)
 		part, freedClaims, names = SettleResult{FailedRows: make(map[int64]string)}, nil, nil
 		claims, err := queryIDs(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",

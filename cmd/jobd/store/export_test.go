@@ -18,6 +18,8 @@ import (
 const (
 	CutMark   = cutMark
 	StdoutCut = stdoutCutMark
+
+	ShapePeriod = shapePeriod
 )
 
 var (

@@ -75,3 +75,32 @@ func TestLargeOutputOnSlowPath(t *testing.T) {
 		t.Fatalf("%s", r.Status)
 	}
 }
+
+// TestLockedTableHoldsUpWriteForItsLimit: while another session has locked the table, a write takes about as
+// long as a transaction may, although the table's shape, which is due to be read, cannot be read either.
+func TestLockedTableHoldsUpWriteForItsLimit(t *testing.T) {
+	const timeout = 2 * time.Second
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a")
+	s := table.openWith(t, table.options("d"))
+	register(t, s)
+	accept(t, s, 5, "a")
+	s.LimitCalls(timeout)
+	conn, err := table.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES jobs WRITE"); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.ExecContext(t.Context(), "UNLOCK TABLES")
+	time.Sleep(ShapePeriod)
+	begin := time.Now()
+	if _, err := s.Write(t.Context(), Batch{StartRows: []int64{1}}); !IsAway(err) {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > timeout+ShapePeriod+2*time.Second {
+		t.Errorf("the write took %v", took)
+	}
+}

@@ -111,7 +111,7 @@ const (
 	maxConnections = 8
 	// maxReaders limits the connections that read for operators at a time. The others serve jobs.
 	maxReaders = 2
-	// shapePeriod is the interval at which the table's shape is read again.
+	// shapePeriod is the interval at which the table's shape is read again, and limits each of these reads.
 	shapePeriod = 5 * time.Second
 	maxAttempts = 10 // of one transaction
 	minPause    = 6 * time.Millisecond
@@ -226,7 +226,7 @@ func (s *SQL) refreshShape(ctx context.Context) {
 	if !due {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shapePeriod)
 	defer cancel()
 	if err := s.readShape(ctx); err != nil {
 		s.options.Log.Debug().Err(err).Msg("the table's shape cannot be read")
@@ -264,12 +264,12 @@ func isCommitUnknown(err error) bool {
 
 // transact runs a transaction, repeats it after a conflict, and rolls it back on an error. name is
 // the prefix of its failpoints.
-func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
+func (s *SQL) transact(ctx context.Context, name string, f func(context.Context, *sql.Tx) error) error {
 	return s.transactLarge(ctx, name, 0, f)
 }
 
 // transactLarge is like transact, for a transaction that sends a number of bytes.
-func (s *SQL) transactLarge(ctx context.Context, name string, bytes int64, f func(*sql.Tx) error) error {
+func (s *SQL) transactLarge(ctx context.Context, name string, bytes int64, f func(context.Context, *sql.Tx) error) error {
 	timeout := max(s.callTimeout, s.callTimeout/batchBytes*time.Duration(bytes))
 	s.refreshShape(ctx)
 	pause := backoff.NewExponentialBackOff()
@@ -297,7 +297,7 @@ func (s *SQL) transactLarge(ctx context.Context, name string, bytes int64, f fun
 	}
 }
 
-func (s *SQL) transactOnce(ctx context.Context, name string, timeout time.Duration, f func(*sql.Tx) error) error {
+func (s *SQL) transactOnce(ctx context.Context, name string, timeout time.Duration, f func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -305,7 +305,7 @@ func (s *SQL) transactOnce(ctx context.Context, name string, timeout time.Durati
 		return err
 	}
 	defer tx.Rollback()
-	if err := f(tx); err != nil {
+	if err := f(ctx, tx); err != nil {
 		if n := mariadb.Number(err); n != 0 && mariadb.KindOf(n) != mariadb.Conflict {
 			s.mu.Lock()
 			s.shapeRead = time.Time{}

@@ -208,7 +208,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *WriteResult) error {
 	var busyIDs []int64
 	var todo batchPlan
 	shape := s.table()
-	err := s.transactLarge(ctx, "write", bytes, func(tx *sql.Tx) error {
+	err := s.transactLarge(ctx, "write", bytes, func(ctx context.Context, tx *sql.Tx) error {
 		if now := s.table(); now != shape {
 			b.FinishRows, shape = s.fitFinals(b.FinishRows), now
 		}
