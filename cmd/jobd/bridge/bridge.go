@@ -82,7 +82,7 @@ type Bridge struct {
 	stopping         bool
 	lastSignal       syscall.Signal // the last signal that all processes got; new ones get it too
 	requeueCounts    map[int64]int
-	targetLabels     map[string]string
+	labelledTargets  map[string]bool // targets that have a label of their own in metrics
 	err              error
 
 	lastLaunchErr   error     // the last temporary failure to start a process
@@ -165,7 +165,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	b := &Bridge{
 		cfg: cfg, log: log, store: s, metrics: newMetrics(), registry: registry,
 		machine: queue.New(), rowsInBroker: make(map[int64]*row), rowFields: make(map[int64][]byte), manualRows: make(map[int64]*manualWait),
-		manualWaits: make(map[int64]*manualWait), stopSlotsOf: make(map[string]context.CancelFunc), requeueCounts: make(map[int64]int), targetLabels: make(map[string]string),
+		manualWaits: make(map[int64]*manualWait), stopSlotsOf: make(map[string]context.CancelFunc), requeueCounts: make(map[int64]int), labelledTargets: make(map[string]bool),
 		fetches: make(chan []queue.FetchRequest, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
 		database: health{condition: "database is away"}, fetchHealth: health{condition: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
@@ -418,15 +418,13 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 
 // label returns the label of a target in metrics; b.mu is held.
 func (b *Bridge) label(target string) string {
-	if l, ok := b.targetLabels[target]; ok {
-		return l
+	if !b.labelledTargets[target] {
+		if len(b.labelledTargets) >= maxTargetLabels {
+			return "other"
+		}
+		b.labelledTargets[target] = true
 	}
-	l := target
-	if len(b.targetLabels) >= maxTargetLabels {
-		l = "other"
-	}
-	b.targetLabels[target] = l
-	return l
+	return target
 }
 
 func (b *Bridge) recordDatabase(caller string, err error) {

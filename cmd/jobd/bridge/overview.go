@@ -16,9 +16,12 @@ func (b *Bridge) Overview() overview.Daemon {
 	targets, manual := b.targetStatus()
 	c := b.cfg.MySQL
 	l := overview.Daemon{Table: fmt.Sprintf("%s:%d%s/%s.%s", c.Host, c.Port, c.Socket, c.Database, c.Table), Manual: manual}
-	for i, t := range targets {
+	for _, t := range targets {
 		row := overview.Target{Target: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Queued: t.Queued, Running: t.Running}
-		if i < maxTargetLabels {
+		b.mu.Lock()
+		isCounted := b.labelledTargets[t.Name]
+		b.mu.Unlock()
+		if isCounted {
 			row.Accepted = counterValue(b.metrics.acceptedRows, t.Name, "poll") + counterValue(b.metrics.acceptedRows, t.Name, "hand")
 			row.OK, row.Fail = counterValue(b.metrics.endedRows, t.Name, "ok"), counterValue(b.metrics.endedRows, t.Name, "fail")
 		}
