@@ -25,6 +25,7 @@ import (
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/testing/proxytest"
 	"gloom/wire"
 )
 
@@ -339,36 +340,15 @@ func TestBrokerRestarts(t *testing.T) {
 // master still takes jobs, and hands them out when connections last.
 func TestCutConnections(t *testing.T) {
 	b := startShared(t, nil)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	var isCut atomic.Bool
 	isCut.Store(true)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", b.SubmitAddr().String())
-			if err != nil {
-				c.Close()
-				continue
-			}
-			go func() {
-				defer c.Close()
-				defer to.Close()
-				if isCut.Load() {
-					_ = to.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-				}
-				_, _ = io.Copy(c, to)
-			}()
-			go func() { _, _ = io.Copy(to, c); to.Close() }()
+	proxy := proxytest.Start(t, b.SubmitAddr().String(), func(c net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		if isCut.Load() {
+			time.AfterFunc(50*time.Millisecond, func() { c.Close() })
 		}
-	}()
-	d := launch(t, "--broker", l.Addr().String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String())
+		return nil, nil, nil
+	})
+	d := launch(t, "--broker", proxy.String(), "--broker-workers", b.WorkerAddr().String(), "--broker-http", b.HTTPAddr().String())
 	c := d.client(t, jsonType)
 	breakCount := func() int { return strings.Count(d.Log.String(), "the broker is gone") }
 	eventually(t, "a connection breaks", func() bool { return breakCount() > 0 })

@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"gloom/broker/server"
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/testing/proxytest"
 
 	"github.com/rs/zerolog"
 )
@@ -98,32 +98,16 @@ func TestJobsOfSuspendedDoorEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer srv.Close()
-	front, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var frozen atomic.Bool
-	go func() {
-		in, err := front.Accept()
-		if front.Close(); err != nil {
-			return
-		}
-		out, err := net.Dial("tcp", srv.SubmitAddr().String())
-		if err != nil {
-			return
-		}
-		go io.Copy(in, out)
-		for b := make([]byte, 1<<16); ; {
-			n, err := in.Read(b)
+	front := proxytest.Start(t, srv.SubmitAddr().String(), func(net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		return func(sent []byte) ([]byte, error) {
 			for frozen.Load() {
 				time.Sleep(10 * time.Millisecond)
 			}
-			if _, werr := out.Write(b[:n]); err != nil || werr != nil {
-				return
-			}
-		}
-	}()
-	l, err := Open(Config{Program: "door", SubmitAddr: front.Addr().String(), WorkerAddr: srv.WorkerAddr().String(), Lease: lease}, zerolog.Nop())
+			return sent, nil
+		}, nil, nil
+	})
+	l, err := Open(Config{Program: "door", SubmitAddr: front.String(), WorkerAddr: srv.WorkerAddr().String(), Lease: lease}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

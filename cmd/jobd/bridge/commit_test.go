@@ -2,68 +2,39 @@ package bridge
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"testing"
 
 	"gloom/bench/throwaway/mariadbtest"
+	"gloom/cmd/internal/testing/proxytest"
 )
 
 // startCommitCutter starts a proxy in front of the database. Instead of passing on the answer to every
 // third commit, the proxy cuts the connection or, if reply is set, sends reply.
 func startCommitCutter(t *testing.T, to string, reply []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
 	cuts = new(atomic.Int64)
 	var commits atomic.Int64
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			var cutting atomic.Bool
-			go func() { // forwards requests; the client waits for the answer to each of them
-				defer server.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					n, err := client.Read(buf)
-					if string(buf[:n]) == "\x07\x00\x00\x00\x03COMMIT" && commits.Add(1)%3 == 0 {
-						cutting.Store(true)
-					}
-					if _, failed := server.Write(buf[:n]); err != nil || failed != nil {
-						return
-					}
+	return proxytest.Start(t, to, func(net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		var cutting atomic.Bool // the client waits for the answer to each request
+		return func(sent []byte) ([]byte, error) {
+				if string(sent) == "\x07\x00\x00\x00\x03COMMIT" && commits.Add(1)%3 == 0 {
+					cutting.Store(true)
 				}
-			}()
-			go func() {
-				defer client.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					n, err := server.Read(buf)
-					if cutting.Swap(false) {
-						cuts.Add(1)
-						if n = copy(buf, reply); n == 0 {
-							return
-						}
-					}
-					if _, failed := client.Write(buf[:n]); err != nil || failed != nil {
-						return
-					}
+				return sent, nil
+			}, func(answer []byte) ([]byte, error) {
+				if !cutting.Swap(false) {
+					return answer, nil
 				}
-			}()
-		}
-	}()
-	return l.Addr().(*net.TCPAddr).Port, cuts
+				cuts.Add(1)
+				if len(reply) == 0 {
+					return nil, io.EOF
+				}
+				return reply, nil
+			}, nil
+	}).Port, cuts
 }
 
 // TestUnansweredCommitsRunNoRowTwice: the claims show what was committed. With two daemons, polls and

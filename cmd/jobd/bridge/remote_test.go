@@ -19,6 +19,7 @@ import (
 
 	"gloom/broker/settings"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/testing/proxytest"
 	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/store"
@@ -75,40 +76,23 @@ func (s *restartableBroker) startWorker(typ string, concurrency int, h gloom.Han
 // unhealthy with one connection.
 func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	s := newRestartableBroker(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	var mu sync.Mutex
 	var conns []net.Conn
 	var maxConns, connCount atomic.Int64
 	maxConns.Store(2)
-	go func() { // before the broker
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if connCount.Add(1) > maxConns.Load() {
-				c.Close()
-				continue
-			}
-			to, err := net.Dial("unix", strings.TrimPrefix(s.options.WorkerAddr, "unix:"))
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			conns = append(conns, c, to)
-			mu.Unlock()
-			go func() { io.Copy(to, c); to.Close() }()
-			go func() { io.Copy(c, to); c.Close() }()
+	proxy := proxytest.Start(t, s.options.WorkerAddr, func(c net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		if connCount.Add(1) > maxConns.Load() {
+			return nil, nil, io.EOF
 		}
-	}()
+		mu.Lock()
+		conns = append(conns, c)
+		mu.Unlock()
+		return nil, nil, nil
+	})
 	cfg := configFor(t, "a=300")
 	writeLauncher(t, &cfg, printAndExit)
 	s.configure(&cfg)
-	cfg.Broker.WorkerAddr = l.Addr().String()
+	cfg.Broker.WorkerAddr = proxy.String()
 	f := startBridge(t, storetest.NewTable(), cfg)
 	joinedCount := func() int {
 		n := 0
@@ -406,30 +390,14 @@ func TestLostRunsCountInConcurrency(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
 			s := newRestartableBroker(t)
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
 			conns := make(chan net.Conn, 100)
-			go func() { // before the broker
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					to, err := net.Dial("unix", strings.TrimPrefix(s.options.SubmitAddr, "unix:"))
-					if err != nil {
-						return
-					}
-					go func() { io.Copy(to, c); to.Close() }()
-					go func() { io.Copy(c, to); c.Close() }()
-					conns <- c
-				}
-			}()
+			proxy := proxytest.Start(t, s.options.SubmitAddr, func(c net.Conn) (toServer, toClient proxytest.Filter, err error) {
+				conns <- c
+				return nil, nil, nil
+			})
 			cfg := configFor(t, "a=2", "b=2")
 			s.configure(&cfg)
-			cfg.Broker.SubmitAddr, cfg.Orphans = l.Addr().String(), orphans
+			cfg.Broker.SubmitAddr, cfg.Orphans = proxy.String(), orphans
 			f := startBridge(t, storetest.NewTable(), cfg)
 			var running, maxRunning, runs atomic.Int64
 			release := make(chan struct{})

@@ -6,54 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/testing/proxytest"
 	. "gloom/cmd/jobd/store"
 )
-
-// startSlowPath starts a proxy in front of a server that passes on a number of bytes per second of what its
-// clients send.
-func startSlowPath(t *testing.T, to string, rate int) (port int) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go func() {
-				defer server.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					n, err := client.Read(buf)
-					<-time.After(time.Duration(n) * time.Second / time.Duration(rate))
-					if _, failed := server.Write(buf[:n]); err != nil || failed != nil {
-						return
-					}
-				}
-			}()
-			go func() {
-				defer client.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					n, err := server.Read(buf)
-					if _, failed := client.Write(buf[:n]); err != nil || failed != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return l.Addr().(*net.TCPAddr).Port
-}
 
 // TestLargeOutputOnSlowPath: an output for which the path needs longer than a small transaction may take is
 // written.
@@ -62,7 +17,12 @@ func TestLargeOutputOnSlowPath(t *testing.T) {
 	table := newSQLTable(t)
 	insertRows(t, table, Waiting, "a")
 	opt := table.options("d")
-	opt.MySQL.Port = startSlowPath(t, table.server.Addr(), rate)
+	opt.MySQL.Port = proxytest.Start(t, table.server.Addr(), func(net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		return func(sent []byte) ([]byte, error) {
+			<-time.After(time.Duration(len(sent)) * time.Second / rate)
+			return sent, nil
+		}, nil, nil
+	}).Port
 	s := table.openWith(t, opt)
 	register(t, s)
 	accept(t, s, 5, "a")

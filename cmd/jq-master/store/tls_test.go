@@ -2,8 +2,6 @@ package store
 
 import (
 	"crypto/tls"
-	"io"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -12,6 +10,7 @@ import (
 
 	"gloom/bench/throwaway"
 	"gloom/bench/throwaway/redistest"
+	"gloom/cmd/internal/testing/proxytest"
 )
 
 // TestIdleTLSConnections: a proxy that closes idle connections with TLS, which the pools do not see,
@@ -31,22 +30,7 @@ func TestIdleTLSConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", strings.TrimPrefix(gate.URL(), "redis://"))
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go func() { io.Copy(server, client); server.Close() }()
-			go func() { io.Copy(client, server); client.Close() }()
-		}
-	}()
+	proxytest.Serve(t, l, strings.TrimPrefix(gate.URL(), "redis://"), nil)
 	r := open(t, shared)
 	r = reopen(t, "rediss://"+l.Addr().String()+"/0?skip_verify=true", r.opt.Namespace)
 	var outages atomic.Int64

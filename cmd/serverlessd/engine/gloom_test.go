@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/testing/proxytest"
 	"gloom/cmd/serverlessd/job"
 )
 
@@ -180,7 +180,13 @@ func TestRunsThatOutliveTheirConnection(t *testing.T) {
 			conns := make(chan net.Conn, 1)
 			e, _ := startShared(t, func(c *Config) {
 				c.Concurrency = 5
-				c.Broker.SubmitAddr = relay(t, c.Broker.SubmitAddr, conns)
+				c.Broker.SubmitAddr = proxytest.Start(t, c.Broker.SubmitAddr, func(c net.Conn) (toServer, toClient proxytest.Filter, err error) {
+					select {
+					case conns <- c:
+					default:
+					}
+					return nil, nil, nil
+				}).String()
 			})
 			var running, highest, runs atomic.Int32
 			release := make(chan struct{})
@@ -295,36 +301,6 @@ func TestDamagedRunOfAnEarlierDaemon(t *testing.T) {
 	e = start()
 	defer e.Shutdown(context.Background())
 	awaitState(t, e, add(t, e, "a-y", "2")[0], job.Succeeded)
-}
-
-// relay returns the address of a relay to a server, and sends the first connection to conns.
-func relay(t *testing.T, server string, conns chan<- net.Conn) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", server)
-			if err != nil {
-				c.Close()
-				return
-			}
-			go func() { io.Copy(to, c); to.Close() }()
-			go func() { io.Copy(c, to); c.Close() }()
-			select {
-			case conns <- c:
-			default:
-			}
-		}
-	}()
-	return l.Addr().String()
 }
 
 // TestDistantWorkers: jobs run at full speed even if they reach a worker only after some time, as

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gloom/bench/throwaway/mariadbtest"
+	"gloom/cmd/internal/testing/proxytest"
 	"gloom/cmd/serverlessd/job"
 	. "gloom/cmd/serverlessd/store"
 )
@@ -91,62 +92,28 @@ func TestRepeatedRetryCounts(t *testing.T) {
 // commitCutter is a proxy in front of a server. Once it is armed, it cuts the connection instead of
 // passing on the answer to the next COMMIT.
 type commitCutter struct {
-	net.Listener
+	net.Addr
 	isArmed, isCut atomic.Bool
 }
 
 func newCommitCutter(t *testing.T, server string) *commitCutter {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &commitCutter{Listener: l}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go c.serve(client, server)
-		}
-	}()
+	c := new(commitCutter)
+	c.Addr = proxytest.Start(t, server, func(net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		var mute atomic.Bool
+		return func(sent []byte) ([]byte, error) {
+				if bytes.HasSuffix(sent, []byte("\x03COMMIT")) && c.isArmed.CompareAndSwap(true, false) {
+					mute.Store(true)
+				}
+				return sent, nil
+			}, func(answer []byte) ([]byte, error) {
+				if mute.Load() { // the answer has arrived here, so the transaction is committed
+					c.isCut.Store(true)
+					return nil, io.EOF
+				}
+				return answer, nil
+			}, nil
+	})
 	return c
-}
-
-func (c *commitCutter) serve(client net.Conn, server string) {
-	defer client.Close()
-	to, err := net.Dial("tcp", server)
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	var mute atomic.Bool
-	go func() {
-		defer client.Close()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := to.Read(buf)
-			if err != nil || mute.Load() { // the answer has arrived here, so the transaction is committed
-				c.isCut.Store(c.isCut.Load() || mute.Load())
-				return
-			}
-			client.Write(buf[:n])
-		}
-	}()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buf)
-		if err != nil {
-			return
-		}
-		if bytes.HasSuffix(buf[:n], []byte("\x03COMMIT")) && c.isArmed.CompareAndSwap(true, false) {
-			mute.Store(true)
-		}
-		if _, err := to.Write(buf[:n]); err != nil && err != io.EOF {
-			return
-		}
-	}
 }
 
 // TestLostCommit: the answer to the COMMIT that gives a job back is lost. The daemon takes the job
@@ -154,7 +121,7 @@ func (c *commitCutter) serve(client net.Conn, server string) {
 func TestLostCommit(t *testing.T) {
 	server := mariadbtest.Shared(t)
 	proxy := newCommitCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))
-	s := openStore(t, fmt.Sprintf("mysql://root@%s/%s", proxy.Addr(), server.Database(t)))
+	s := openStore(t, fmt.Sprintf("mysql://root@%s/%s", proxy, server.Database(t)))
 	e := entry("a-x", "1")
 	ingest(t, s, e)
 	old := take(t, s, testSysid, "a-x", 1, testTTL)[0].Run
