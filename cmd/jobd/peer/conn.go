@@ -170,19 +170,12 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 	c.enqueue(request.Append(nil))
 	c.mu.Unlock()
 
+	var m eot.Message
 	select {
-	case m := <-answer:
-		if m.Error != "" {
-			return nil, &RemoteError{m.Error}
-		}
-		return m.Data, nil
+	case m = <-answer:
 	case <-c.done:
 		select {
-		case m := <-answer: // the answer came with the last bytes
-			if m.Error != "" {
-				return nil, &RemoteError{m.Error}
-			}
-			return m.Data, nil
+		case m = <-answer: // the answer came with the last bytes
 		default:
 			return nil, ErrClosed
 		}
@@ -192,6 +185,10 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 		c.mu.Unlock()
 		return nil, ctx.Err()
 	}
+	if m.Error != "" {
+		return nil, &RemoteError{m.Error}
+	}
+	return m.Data, nil
 }
 
 // nextNumber returns a number that no call waits for. Callers hold mu.

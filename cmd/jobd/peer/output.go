@@ -78,14 +78,18 @@ func (c *Conn) waitAnswered() {
 			}
 		}
 	}()
-	c.flush(func() bool { return c.pendingRequests == 0 })
+	c.waitUntil(c.isAnswered)
 }
 
-// flush waits until everything is written and isEnough returns true, or the connection is closed.
-func (c *Conn) flush(isEnough func() bool) {
+// isWritten reports whether everything is written, and isAnswered whether also every request is answered.
+func (c *Conn) isWritten() bool  { return len(c.output)+c.writingBytes == 0 }
+func (c *Conn) isAnswered() bool { return c.pendingRequests == 0 && c.isWritten() }
+
+// waitUntil waits until isEnough returns true, or the connection is closed.
+func (c *Conn) waitUntil(isEnough func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.isClosed && (len(c.output)+c.writingBytes > 0 || !isEnough()) {
+	for !c.isClosed && !isEnough() {
 		c.changed.Wait()
 	}
 }
@@ -98,17 +102,13 @@ func (c *Conn) Flush(ctx context.Context) {
 		defer c.mu.Unlock()
 		c.changed.Broadcast()
 	})()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for !c.isClosed && ctx.Err() == nil && (c.pendingRequests > 0 || len(c.output)+c.writingBytes > 0) {
-		c.changed.Wait()
-	}
+	c.waitUntil(func() bool { return ctx.Err() != nil || c.isAnswered() })
 }
 
 // linger lets the peer read why it was refused: a socket that is closed while input is unread is
 // reset, and the reset overtakes the answer.
 func (c *Conn) linger() {
-	c.flush(func() bool { return true })
+	c.waitUntil(c.isWritten)
 	sock, ok := c.sock.(interface{ CloseWrite() error })
 	if !ok || sock.CloseWrite() != nil {
 		return
