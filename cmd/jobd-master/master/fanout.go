@@ -172,7 +172,7 @@ func (m *Master) runManual(ctx context.Context, list []job, timeout time.Duratio
 				running = append(running, id)
 			case c.err != nil:
 				errs.setText(id, c.err.Error())
-			case !results.has(id) && !errs.has(id):
+			case results.get(id) == nil && errs.get(id) == nil:
 				errs.setText(id, "worker has answered without a result for job "+id)
 			}
 		}

@@ -37,11 +37,6 @@ func (o *jsonObject) merge(object json.RawMessage) {
 	}
 }
 
-func (o *jsonObject) has(name string) bool {
-	_, ok := o.index[name]
-	return ok
-}
-
 func (o *jsonObject) get(name string) json.RawMessage {
 	if i, ok := o.index[name]; ok {
 		return o.members[i].Value
