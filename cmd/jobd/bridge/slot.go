@@ -62,18 +62,13 @@ func (b *Bridge) submitRow(r *row) {
 // waitFor waits for d, or without limit if d is negative, and reports whether the row is still to
 // be submitted.
 func (b *Bridge) waitFor(r *row, d time.Duration) bool {
-	var due <-chan time.Time
-	if d >= 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		due = timer.C
+	if !sleep(b.ctx, d, r.writtenCh) {
+		return false
 	}
 	select {
 	case <-r.writtenCh:
 		return false
-	case <-b.ctx.Done():
-		return false
-	case <-due:
+	default:
 		return true
 	}
 }
