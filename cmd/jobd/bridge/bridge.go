@@ -33,8 +33,8 @@ import (
 	"gloom/cmd/internal/process"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
+	"gloom/wire"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -192,8 +192,8 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}
 	b.writer = newWriter(s, sp, b.metrics, log, func(err error) { b.recordDatabase("write", err) })
 	for _, t := range cfg.Targets {
-		if err := b.machine.Add(t.Name, b.boundConcurrency(t.Concurrency)); err != nil {
-			return nil, control.TargetExistsError(t.Name) // the only error of Add
+		if err := b.addToMachine(t.Name, b.boundConcurrency(t.Concurrency)); err != nil {
+			return nil, err
 		}
 	}
 	startCtx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -322,6 +322,14 @@ func (b *Bridge) typeOf(target string) string {
 		return c.Name + "/" + c.MySQL.Database + "." + c.MySQL.Table + "/" + target
 	}
 	return b.cfg.Broker.TypePrefix + target
+}
+
+// addToMachine adds a target, unless the broker would refuse its jobs.
+func (b *Bridge) addToMachine(target string, concurrency int) error {
+	if err := wire.CheckName("type", b.typeOf(target)); err != nil {
+		return fmt.Errorf("target '%s' cannot have jobs: %s", target, err.Reason)
+	}
+	return b.machine.Add(target, concurrency)
 }
 
 // run starts the loops. They run until the bridge is released; no failure of the database or the

@@ -736,3 +736,29 @@ func TestEndOfEarlierRunIsNoAnswer(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestTargetWithoutTypeIsRefused: a target whose jobs no broker would take is refused, so that none of its rows
+// is accepted and then waits for ever.
+func TestTargetWithoutTypeIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*config.Worker){
+		"type must be UTF-8":                 func(c *config.Worker) { c.Name = "caf\xe9" },
+		"type must be a string of 1 to 1024": func(c *config.Worker) { c.MySQL.Database = strings.Repeat("d", 1024) },
+	} {
+		cfg := configFor(t, "a=1")
+		writeLauncher(t, &cfg, printAndExit)
+		change(&cfg)
+		b, err := open(t.Context(), cfg, zerolog.Nop(), nil, storetest.NewTable().Open(cfg.Name, cfg.Lease, store.Process{}))
+		if err == nil {
+			b.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "target 'a' cannot have jobs: "+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	cfg := configFor(t, "a=1")
+	writeLauncher(t, &cfg, printAndExit)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	if err := f.AddTarget(strings.Repeat("t", 1024), 1); err == nil {
+		t.Error("a target with a long name is added")
+	}
+}

@@ -52,7 +52,7 @@ func (b *Bridge) targetStatus() (targets []queue.Status, waiting int) {
 
 // AddTarget implements control.Daemon.
 func (b *Bridge) AddTarget(name string, concurrency int) error {
-	err := b.changeTarget(name, concurrency, b.machine.Add)
+	err := b.changeTarget(name, concurrency, b.addToMachine)
 	if err == nil {
 		b.notifyTargetsChanged()
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -215,9 +214,6 @@ func (w *Worker) readTargets(doc *document, r *reader) {
 		}
 		n, ok := leadingInt(e.value)
 		switch {
-		case !utf8.ValidString(e.key): // a broker's types and the labels of metrics are
-			r.failAt(list.lines[e.key], "target '%s' is not in UTF-8", e.key)
-			continue
 		case !ok:
 			r.failAt(list.lines[e.key], "value of target '%s' must be a number", e.key)
 			continue
