@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -193,6 +194,13 @@ func TestBadHTTP(t *testing.T) {
 	})
 	t.Run("too large, announced", func(t *testing.T) {
 		if got := exchange(t, "POST /"+client+"/job/big/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", false); !strings.Contains(got, " 413 ") {
+			t.Errorf("%q", got)
+		}
+	})
+	t.Run("too large, announced and sent before the answer is read", func(t *testing.T) {
+		const size = 40 << 20
+		body := strings.Repeat(strings.Repeat("x", 1023)+"\n", size>>10)
+		if got := exchange(t, "POST /"+client+"/job/big/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: "+strconv.Itoa(size)+"\r\n\r\n"+body, false); !strings.Contains(got, " 413 ") {
 			t.Errorf("%q", got)
 		}
 	})

@@ -30,7 +30,7 @@ func (s *Web) read(r *request) (body []byte, releaseBuffer func(), err error) {
 		return nil, releaseBuffer, fail(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Encoding", "a body must not be encoded, but is %.200q", e)
 	}
 	if r.ContentLength > limit {
-		r.w.Header().Set("Connection", "close") // the rest of the body is not read
+		r.w.Header().Set("Connection", "close")
 		return nil, releaseBuffer, tooLarge()
 	}
 	var b bytes.Buffer

@@ -137,7 +137,7 @@ type action struct {
 func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := s.serve(w, r); err != nil {
-		reply(w, err)
+		reply(w, r, err)
 	}
 }
 
