@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -172,21 +173,24 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 // fields parses bytes=N[,jobtype=T][,date=D].
 func (p *parser) fields(text string) (size int, jobtype string, err error) {
 	size, jobtype = -1, p.jobtype
+	unseen := []string{"bytes", "jobtype", "date"}
 	for field := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(field, "=")
-		switch key = strings.TrimSpace(key); {
-		case !ok:
-			return 0, "", p.refuse("%.60q is not a field; a batch has bytes=N, jobtype=T and date=D", field)
-		case key == "bytes":
+		key = strings.TrimSpace(key)
+		i := slices.Index(unseen, key)
+		if !ok || i < 0 {
+			return 0, "", p.refuse("%.60q is not expected; a batch has bytes=N, jobtype=T and date=D, each at most once", key)
+		}
+		unseen = slices.Delete(unseen, i, i+1)
+		switch key {
+		case "bytes":
 			if size, err = strconv.Atoi(value); err != nil || size < 0 || value[0] == '+' {
 				return 0, "", p.refuse("bytes=%.40s is not a number of bytes", value)
 			}
-		case key == "jobtype":
+		case "jobtype":
 			if jobtype, err = p.checkJobtype(value); err != nil {
 				return 0, "", err
 			}
-		case key != "date":
-			return 0, "", p.refuse("%.60q is not a field; a batch has bytes=N, jobtype=T and date=D", key)
 		}
 	}
 	if size < 0 {

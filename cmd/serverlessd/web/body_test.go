@@ -70,6 +70,7 @@ func TestBadBody(t *testing.T) {
 		{"too large a size", "#:Batch bytes=40\na\nb\n#:EndBatch\n", "invalid_batch", "only 15 follow"},
 		{"no end", "#:Batch bytes=2\na\n", "invalid_batch", "EndBatch"},
 		{"unknown field", "#:Batch bytes=2,typ=u\na\n#:EndBatch\n", "invalid_batch", "\"typ\""},
+		{"a field twice", "#:Batch bytes=2,bytes=4\na\nb\n#:EndBatch\n", "invalid_batch", "\"bytes\""},
 		{"malformed type", "#:Batch bytes=2,jobtype=u v\na\n#:EndBatch\n", "invalid_type", "\"u v\""},
 		{"another client", "#:Batch bytes=2,jobtype=x-y\na\n#:EndBatch\n", "forbidden", "write jobtype=acme-x-y"},
 		{"a line too long", "a\n0123456789x\n", "too_large", "line 2 has 11 bytes; at most 10 are allowed"},
