@@ -82,7 +82,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, registerer prom
 		workers: make(map[string]*typeWorkers), mayStillRun: make(map[string]map[job.ID]bool), hostErrors: make(map[string]hostError), metrics: newMetrics(registerer),
 		scheduler: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.ctx, e.cancel = context.WithCancel(store.OwnCalls(context.Background()))
 	for _, s := range stores {
 		e.backends = append(e.backends, newBackend(e, s))
 	}

@@ -17,9 +17,9 @@ func (conflictDialect) kind(error) kind { return kindConflict }
 // TestAwayReason: if a transaction is repeated until its time is up, the error says why.
 func TestAwayReason(t *testing.T) {
 	s := &SQL{dialect: conflictDialect{}, ready: true}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(OwnCalls(t.Context()), 20*time.Millisecond)
 	defer cancel()
-	err := s.retry(ctx, func(context.Context) error { return errConflict })
+	err := s.retry(ctx, nil, func(context.Context) error { return errConflict })
 	if !errors.Is(err, ErrAway) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errConflict) {
 		t.Errorf("%v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"gloom/cmd/internal/boot"
 )
 
@@ -38,7 +40,8 @@ func Open(address string) (Store, error) {
 
 func newSQL(d dialect) *SQL {
 	return &SQL{
-		dialect: d, slot: rand.IntN(countRows), heads: typeHeads{byType: make(map[string]typeHead), changed: make(map[string]int64)},
+		dialect: d, slot: rand.IntN(countRows), writeTurns: semaphore.NewWeighted(maxRequests), readTurns: semaphore.NewWeighted(maxRequests),
+		heads: typeHeads{byType: make(map[string]typeHead), changed: make(map[string]int64)},
 		clock: clock{monotonic: func() time.Duration { return time.Since(processStart) }, sinceBoot: boot.Since},
 	}
 }

@@ -15,11 +15,15 @@ import (
 	"gloom/cmd/serverlessd/job"
 
 	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
 	// callTimeout bounds a transaction, including its repeated attempts.
 	callTimeout = 10 * time.Second
+	// maxRequests limits the calls of requests that write at a time, and those that read. Others wait
+	// for at most half of callTimeout.
+	maxRequests = 8
 	// maxRowsPerStatement limits the rows that a statement names.
 	maxRowsPerStatement = 512
 )
@@ -80,6 +84,8 @@ const (
 type SQL struct {
 	dialect
 	slot int // the row of a type's counts that this daemon writes
+	// Each call of a request takes one of these, so that the daemon's own calls soon get a connection.
+	writeTurns, readTurns *semaphore.Weighted
 
 	opening         sync.Mutex // guards the following, and is held while the database is opened
 	writeDB, readDB *sql.DB    // nil: not open yet
@@ -144,7 +150,7 @@ type tx struct {
 // errors, or the database's error for data that is too large. name is part of the names of its
 // failpoints.
 func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) error {
-	return s.retry(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, s.writeTurns, func(ctx context.Context) error {
 		inner, err := s.writeDB.BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -175,7 +181,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 
 // read runs queries that change nothing.
 func (s *SQL) read(ctx context.Context, f func(ctx context.Context, q querier, now time.Time) error) error {
-	return s.retry(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, s.readTurns, func(ctx context.Context) error {
 		now, err := s.now(ctx, s.readDB)
 		if err != nil {
 			return err
@@ -184,9 +190,24 @@ func (s *SQL) read(ctx context.Context, f func(ctx context.Context, q querier, n
 	})
 }
 
-func (s *SQL) retry(ctx context.Context, f func(context.Context) error) error {
+// ownCalls is the key of the contexts that OwnCalls returns.
+type ownCalls struct{}
+
+// OwnCalls returns a context for calls that a daemon makes on its own, and not for a request. They
+// do not wait for the calls of many requests.
+func OwnCalls(ctx context.Context) context.Context { return context.WithValue(ctx, ownCalls{}, true) }
+
+func (s *SQL) retry(ctx context.Context, turns *semaphore.Weighted, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if ctx.Value(ownCalls{}) == nil {
+		wait, cancel := context.WithTimeout(ctx, callTimeout/2)
+		defer cancel()
+		if err := turns.Acquire(wait, 1); err != nil {
+			return fmt.Errorf("%w: too many requests wait for it: %w", ErrAway, err)
+		}
+		defer turns.Release(1)
+	}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
 	var lastRetried error // the error of the last attempt that was repeated
