@@ -3,7 +3,6 @@ package web
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
@@ -37,16 +36,12 @@ func (s *Web) listAside(r *request) error {
 }
 
 func viewAside(a *journal.AsideFile) asideView {
-	view := asideView{File: a.File, Jobs: len(a.Jobs), Bytes: a.Bytes, Reason: "damaged"}
+	view := asideView{File: a.File, Jobs: len(a.Jobs), Bytes: a.Bytes, Reason: "damaged", Accepted: timeOrNull(a.Accepted)}
 	if len(a.Jobs) > 0 {
 		view.Reason = "refused"
 	}
 	for _, e := range a.Jobs[:min(len(a.Jobs), maxAsideIDs)] {
 		view.IDs = append(view.IDs, string(e.ID))
-	}
-	if !a.Accepted.IsZero() {
-		at := a.Accepted.UTC().Format(time.RFC3339Nano)
-		view.Accepted = &at
 	}
 	return view
 }

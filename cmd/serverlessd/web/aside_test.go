@@ -59,7 +59,7 @@ func TestJobsSetAsideArePutBack(t *testing.T) {
 		text                 string
 	}{
 		{"POST", "/a/job/x", "", 507, `"journal_full"`},
-		{"GET", "/aside", "", 200, `{"file":"large.bad","jobs":1,"ids":["large"],"bytes":40,"reason":"refused","accepted":"1970-01-01T00:00:00Z"}`},
+		{"GET", "/aside", "", 200, `{"file":"large.bad","jobs":1,"ids":["large"],"bytes":40,"reason":"refused","accepted":"1970-01-01T00:00:00.000Z"}`},
 		{"GET", "/aside", "", 200, `{"file":"damage-12.bad","jobs":0,"bytes":7,"reason":"damaged"}`},
 		{"POST", "/put-back", "", 400, `"missing_field"`},
 		{"POST", "/put-back?file=ready.bad&all=true", "", 400, "file=NAME"},
