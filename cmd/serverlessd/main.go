@@ -19,7 +19,7 @@ import (
 	"gloom/cmd/serverlessd/web"
 )
 
-// envPrefix is the envPrefix of the environment variables that set options.
+// envPrefix is the prefix of the environment variables that set options.
 const envPrefix = "GLOOM_SQ_"
 
 func main() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -163,14 +162,14 @@ type addReply struct {
 	status int
 }
 
-var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)
-
 // due returns the time at which the jobs are due, or zero if they are due at once.
 func (r *request) due(now time.Time) (due time.Time, err error) {
+	field := "dt"
 	switch delay, dt := r.query.Has("delay"), r.query.Has("dt"); {
 	case delay && dt:
 		return due, invalid("delay", "delay and dt cannot both be given")
 	case delay:
+		field = "delay"
 		d, err := job.ParseDuration(r.query.Get("delay"))
 		if err != nil {
 			return due, invalid("delay", "delay: %v", err)
@@ -186,10 +185,6 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 	}
 	switch {
 	case due.After(now.AddDate(maxDueYears, 0, 0)):
-		field := "dt"
-		if r.query.Has("delay") {
-			field = "delay"
-		}
 		return due, invalid(field, "%s=%s is more than %d years from now", field, r.query.Get(field), maxDueYears)
 	case !due.After(now):
 		return time.Time{}, nil
@@ -201,10 +196,8 @@ func (r *request) due(now time.Time) (due time.Time, err error) {
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"}
 
 func parseTime(s string) (time.Time, error) {
-	if milliseconds.MatchString(s) {
-		if ms, err := strconv.ParseInt(s, 10, 64); err == nil && ms < 1<<53 && ms > -1<<53 {
-			return time.UnixMilli(ms), nil
-		}
+	if ms, err := strconv.ParseInt(s, 10, 64); err == nil && s[0] != '+' && ms < 1<<53 && ms > -1<<53 {
+		return time.UnixMilli(ms), nil
 	}
 	for _, form := range timeLayouts {
 		if t, err := time.Parse(form, s); err == nil {

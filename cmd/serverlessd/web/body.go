@@ -83,7 +83,7 @@ type parser struct {
 // parse parses a whole body: if any part is wrong, none of it is accepted.
 func (p *parser) parse(body []byte) error {
 	for len(body) > 0 {
-		line, rest := cutLine(body)
+		line, rest, _ := bytes.Cut(body, []byte("\n"))
 		p.lineNumber++
 		if !bytes.HasPrefix(line, []byte(directive)) {
 			if err := p.add(p.jobtype, line); err != nil {
@@ -98,14 +98,6 @@ func (p *parser) parse(body []byte) error {
 		}
 	}
 	return nil
-}
-
-// cutLine returns the first line without its newline, and what follows.
-func cutLine(b []byte) (line, rest []byte) {
-	if i := bytes.IndexByte(b, '\n'); i >= 0 {
-		return b[:i:i], b[i+1:]
-	}
-	return b, nil
 }
 
 func (p *parser) add(jobtype string, line []byte) error {
@@ -156,13 +148,13 @@ func (p *parser) batch(head string, body []byte) ([]byte, error) {
 	firstLine := p.lineNumber
 	for len(lines) > 0 {
 		var line []byte
-		line, lines = cutLine(lines)
+		line, lines, _ = bytes.Cut(lines, []byte("\n"))
 		p.lineNumber++
 		if err := p.add(jobtype, line); err != nil {
 			return nil, err
 		}
 	}
-	end, rest := cutLine(rest)
+	end, rest, _ := bytes.Cut(rest, []byte("\n"))
 	p.lineNumber++
 	if string(bytes.TrimSuffix(end, []byte("\r"))) != batchEnd {
 		return nil, p.refuse("%q must follow the %d bytes of the batch that begins in line %d, but %.60q follows", batchEnd, size, firstLine, end)

@@ -94,9 +94,8 @@ func reply(w http.ResponseWriter, r *http.Request, err error) {
 		server := http.NewResponseController(w)
 		_ = server.EnableFullDuplex()
 		defer func() {
-			if server.Flush() == nil {
-				_, _ = io.Copy(io.Discard, r.Body)
-			}
+			_ = server.Flush()
+			_, _ = io.Copy(io.Discard, r.Body)
 		}()
 	}
 	_ = answer(w, f.Status, f)

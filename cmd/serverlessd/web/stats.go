@@ -179,10 +179,8 @@ func (s *snapshot) show(key snapshotKey) *snapshotView {
 // addTypes adds the types that the token covers and whose names contain the part. A type is listed
 // if it has a handler or jobs; the types that need an operator most come first.
 func (out *snapshotView) addTypes(key snapshotKey, snapshot *engine.Snapshot, handlers map[string]*job.Handler) {
-	types := maps.Clone(snapshot.Types)
-	if types == nil {
-		types = make(map[string]store.Counts)
-	}
+	types := make(map[string]store.Counts)
+	maps.Copy(types, snapshot.Types)
 	for jobtype := range handlers {
 		if _, ok := types[jobtype]; !ok {
 			types[jobtype] = store.Counts{}
