@@ -45,7 +45,7 @@ func MakeDir(path string, mode os.FileMode) error {
 		return err
 	}
 	existing := filepath.Dir(path)
-	for existing != filepath.Dir(existing) && !isDir(existing) {
+	for _, err := os.Stat(existing); err != nil && existing != filepath.Dir(existing); _, err = os.Stat(existing) {
 		existing = filepath.Dir(existing)
 	}
 	if err := os.MkdirAll(path, mode); err != nil {
@@ -59,11 +59,6 @@ func MakeDir(path string, mode os.FileMode) error {
 			return nil
 		}
 	}
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 // syncObserver is called with each directory that is synced; nil except in tests.

@@ -108,8 +108,6 @@ func dedupEnv(env []string) []string {
 	return unique
 }
 
-var errEmpty = errors.New("cannot launch: the command is empty")
-
 // startError returns the error of a command that could not start.
 func startError(name, dir string, err error) error {
 	if dir != "" {

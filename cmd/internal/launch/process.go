@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -97,7 +98,7 @@ func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, e
 // Start starts a process. The error says why it could not start, in words for the job's record.
 func Start(command Command) (_ *Process, err error) {
 	if len(command.Args) == 0 {
-		return nil, errEmpty
+		return nil, errors.New("cannot launch: the command is empty")
 	}
 	name, env := command.Args[0], command.Env
 	if env == nil {

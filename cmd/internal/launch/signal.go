@@ -26,29 +26,22 @@ var signalAliases = map[string]syscall.Signal{
 	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
 }
 
-// maxSignalName is the width of the column sig in jobd's table, in characters.
-const maxSignalName = 10
-
-// SignalName returns the name of a signal, at most ten characters: SIGTERM, or
+// SignalName returns the name of a signal, at most ten characters, the width of a column in jobd's table: SIGTERM, or
 // SIGRTMIN+3, SIGRTMAX-3 and, in the middle where neither fits, SIG45.
 func SignalName(signal syscall.Signal) string {
 	if name := unix.SignalName(signal); name != "" {
 		return name
 	}
 	n := int(signal)
-	candidates := []string{}
-	switch {
+	switch { // one digit at most
 	case n == rtMin:
 		return "SIGRTMIN"
 	case n == rtMax:
 		return "SIGRTMAX"
-	case n > rtMin && n < rtMax:
-		candidates = append(candidates, fmt.Sprintf("SIGRTMIN+%d", n-rtMin), fmt.Sprintf("SIGRTMAX-%d", rtMax-n))
-	}
-	for _, name := range candidates {
-		if len(name) <= maxSignalName {
-			return name
-		}
+	case n > rtMin && n < rtMin+10:
+		return fmt.Sprintf("SIGRTMIN+%d", n-rtMin)
+	case n > rtMax-10 && n < rtMax:
+		return fmt.Sprintf("SIGRTMAX-%d", rtMax-n)
 	}
 	return fmt.Sprintf("SIG%d", n)
 }

@@ -296,7 +296,10 @@ func (s *Schedule) Settle(conditions Conditions) Plan {
 		}
 	}
 	from, to := s.unsettled(conditions.Now)
-	onTimeFrom := earliest(to, latest(from, conditions.WatchedSince.Add(-missedAfter)))
+	onTimeFrom := latest(from, conditions.WatchedSince.Add(-missedAfter))
+	if onTimeFrom.After(to) {
+		onTimeFrom = to
+	}
 	missed := s.dueBetween(from, onTimeFrom)
 	skipped := len(missed)
 	switch s.CatchUp {
@@ -443,13 +446,6 @@ func truncateToMS(t time.Time) time.Time { return t.UTC().Truncate(time.Millisec
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
 		return a
 	}
 	return b
