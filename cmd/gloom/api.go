@@ -33,6 +33,7 @@ type operatorClient struct {
 	http     *http.Client
 	err      error // error in the options, with which every request fails
 	detected bool  // set once it is known whether a broker or a door answers
+	bulk     bool  // the request changes many jobs
 }
 
 // requestTimeout bounds one request. maxAnswer bounds its answer, in bytes: four times the most
@@ -146,24 +147,40 @@ func decode(data []byte, out any) error {
 // doorHints changes hints about a broker's address into hints about the daemon of a door.
 var doorHints = strings.NewReplacer("gloomd", "the daemon", "the broker", "the daemon", "a broker", "a daemon")
 
-func (o *operatorClient) unreachableError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// words returns a text about a broker, or the same about the daemon of a door.
+func (o *operatorClient) words(text string) string {
+	if o.flag == "--door" {
+		return doorHints.Replace(text)
 	}
+	return text
+}
+
+func (o *operatorClient) unreachableError(ctx context.Context, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	if cut := (*doors.CutError)(nil); errors.As(err, &cut) {
-		return cli.Failf(exitUnreachable, "the connection to %s broke: %s; %v", o.addr, doorHints.Replace(connectionCause(cut.Err)), cut).
+	if o.bulk && o.flag != "--door" { // a door has counted
+		err = doors.WithCount(err, 0)
+	}
+	var cut *doors.CutError
+	isCut := errors.As(err, &cut)
+	if cause := context.Cause(ctx); cause != nil {
+		if f := (*cli.Fault)(nil); isCut && errors.As(cause, &f) {
+			return cli.Failf(f.Code, "%w; %v", f.Err, cut)
+		}
+		return cause
+	}
+	if isCut {
+		return cli.Failf(exitUnreachable, "the connection to %s broke: %s; %v", o.addr, o.words(connectionCause(cut.Err)), cut).
 			SetHint("the same command changes those that are left")
 	}
 	if f := (*cli.Fault)(nil); errors.As(err, &f) { // the door does not support the request
 		return f
 	}
-	reason, hint := connectionCause(err), unreachableHint(err, " "+o.flag+" names another address")
+	reason, hint := o.words(connectionCause(err)), o.words(unreachableHint(err, " "+o.flag+" names another address"))
 	if o.flag == "--door" {
-		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, doorHints.Replace(reason)).SetHint("%s", doorHints.Replace(hint))
+		return cli.Failf(exitUnreachable, "nothing reached at %s: %s", o.addr, reason).SetHint("%s", hint)
 	}
 	switch {
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
@@ -198,9 +215,7 @@ func (o *operatorClient) refusalError(resp *http.Response, data []byte) error {
 	case r.Status == http.StatusBadRequest:
 		f.Code = cli.ExitUsage
 	}
-	if o.flag == "--door" {
-		f.Hint = doorHints.Replace(f.Hint)
-	}
+	f.Hint = o.words(f.Hint)
 	return f
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -89,5 +90,51 @@ func TestCutChange(t *testing.T) {
 	want := "the connection to " + c.doorAddr + " broke: the daemon closed the connection; some jobs may have been changed before that"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestCutBulk: if a broker is lost, or Ctrl-C comes, while it changes jobs, the error says that some may
+// have been changed.
+func TestCutBulk(t *testing.T) {
+	asked := make(chan struct{})
+	for name, want := range map[string]string{
+		"lost":   "gloom: the connection to %s broke: the broker closed the connection; some jobs may have been changed before that\nhint: the same command changes those that are left\n",
+		"Ctrl-C": "gloom: interrupted; some jobs may have been changed before that\n",
+	} {
+		broker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			switch {
+			case r.URL.RawQuery == "count=true":
+				_, _ = io.WriteString(w, `{"before":2}`)
+			case name == "lost":
+				panic(http.ErrAbortHandler)
+			default:
+				asked <- struct{}{}
+				<-r.Context().Done()
+			}
+		}))
+		defer broker.Close()
+		addr := strings.TrimPrefix(broker.URL, "http://")
+		for _, args := range []string{"purge mail --yes", "dead retry mail --all"} {
+			var stderr strings.Builder
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, filepath.Join(bin, "gloom"), append(strings.Fields(args), "--http-addr", addr)...)
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if name == "Ctrl-C" {
+				select {
+				case <-asked:
+					_ = cmd.Process.Signal(os.Interrupt)
+				case <-ctx.Done():
+				}
+			}
+			_ = cmd.Wait()
+			if want := strings.ReplaceAll(want, "%s", addr); stderr.String() != want {
+				t.Errorf("%s, %s: %q, want %q", name, args, stderr.String(), want)
+			}
+		}
 	}
 }

@@ -351,6 +351,7 @@ func (t *tool) changeMany(c *bulkChange) (*api.Many, error) {
 			return nil, err
 		}
 	}
+	o.bulk = true
 	if err := o.call(ctx, "POST", c.path, c.filter(limit), &out); err != nil {
 		return nil, err
 	}

@@ -186,8 +186,8 @@ func (e *CutError) Error() string {
 
 func (e *CutError) Unwrap() error { return e.Err }
 
-// withCount adds to an error how many jobs a bulk action had changed before the error.
-func withCount(err error, done int) error {
+// WithCount adds to an error how many jobs a bulk action had changed before the error.
+func WithCount(err error, done int) error {
 	var refused *refusal
 	var op *net.OpError
 	notSent := errors.As(err, &op) && op.Op == "dial"

@@ -347,6 +347,6 @@ func (q *jq) bulk(verb string) answerFunc {
 		if out.Done, err = sum(false); err == nil {
 			out.After, err = sum(true)
 		}
-		return &out, withCount(err, out.Done)
+		return &out, WithCount(err, out.Done)
 	}
 }

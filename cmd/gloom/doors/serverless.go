@@ -326,7 +326,7 @@ func (s *serverless) bulk(fn func(s *serverless, r *http.Request, typ, id string
 			case errors.As(err, &refused) && (refused.status == http.StatusConflict || refused.status == http.StatusNotFound):
 				out.After++
 			default:
-				return nil, withCount(err, out.Done)
+				return nil, WithCount(err, out.Done)
 			}
 		}
 		return &out, nil
