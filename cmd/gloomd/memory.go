@@ -70,7 +70,8 @@ func divideMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	case sum > budget:
 		return &guard.OptionError{Flag: "max-memory", Value: text, Reason: "is less than " + strings.Join(set, " and ")}
 	case frame > budget/4:
-		return &guard.OptionError{Flag: "max-frame", Value: cli.FormatBytes(frame), Reason: "must be at most a quarter of --max-memory " + text}
+		return &guard.OptionError{Flag: "max-frame", Value: cli.FormatBytes(frame),
+			Reason: fmt.Sprintf("must be at most a quarter of --max-memory %s, %dKiB", text, budget/4>>10)}
 	}
 	for _, s := range memoryShares(o) {
 		if !cli.IsSet(f, s.flag) {

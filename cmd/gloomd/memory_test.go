@@ -98,7 +98,7 @@ func TestContradictoryLimitsAreNamed(t *testing.T) {
 		{"--max-memory=1MiB", "max-memory", "--max-memory 1.0MiB: must be at least 16MiB"},
 		{"--max-memory=0", "max-memory", "--max-memory 0B: must be at least 16MiB"},
 		{"--max-memory=128MiB --history=64MiB", "history", "--history 64MiB: must be at most a quarter of --max-memory 128MiB"},
-		{"--max-memory=32MiB", "max-frame", "--max-frame 16MiB: must be at most a quarter of --max-memory 32MiB"},
+		{"--max-memory=32MiB", "max-frame", "--max-frame 16MiB: must be at most a quarter of --max-memory 32MiB, 8192KiB"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			_, err := parseCommandLine(t, strings.Fields(c.args)...)
