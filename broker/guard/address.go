@@ -205,9 +205,12 @@ func (u *unixListener) Close() error {
 	return u.UnixListener.Close()
 }
 
+// fewConns is a number of connections of which nobody should have fewer without a word.
+const fewConns = 64
+
 // DivideFileLimit divides the limit on open files. maxConns is the number of connections that are
 // allowed: option, or as many as the limit allows if option is 0. If the limit allows fewer
-// connections than option, maxConns is lowered and a warning names the option. wantOthers is the
+// connections than option, or fewer than fewConns, a warning names the option. wantOthers is the
 // number of other files that the caller would like to open. maxOthers is the number of other files
 // that the caller may open, at most half of the limit. A reserve for everything else is always
 // left.
@@ -223,7 +226,7 @@ func DivideFileLimit(name string, option, wantOthers int, log zerolog.Logger) (m
 	}
 	maxOthers = min(wantOthers, files/2)
 	maxConns = max(1, files-reserve-maxOthers)
-	if option > maxConns {
+	if option > maxConns || option == 0 && maxConns < fewConns {
 		log.Warn().Int("max_conns", option).Int("open_files", files).
 			Msgf("%s is lowered to %d, which the limit on open files (ulimit -n) allows", name, maxConns)
 	} else if option > 0 {
