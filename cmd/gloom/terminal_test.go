@@ -244,14 +244,19 @@ func TestTableOnTerminal(t *testing.T) {
 	if x := onTerminal(t, b, "submit", "a-type-with-a-long-name", "x", "--detach"); x.exit() != nil {
 		t.Fatalf("submit: %s", x.text())
 	}
-	x := onTerminal(t, b, "ls", "--all") // its table needs more columns than there are
-	if err := x.exit(); err != nil {
-		t.Errorf("ls: %v", err)
-	}
-	x.expect(0, `TYPE +WORKERS .*…\r\na-type-wi… +0`)
-	for l := range strings.Lines(x.text()) {
-		if n := utf8.RuneCountInString(strings.TrimRight(l, "\r\n")); n > 80 {
-			t.Errorf("a line of %d characters: %q", n, l)
+	for command, table := range map[string]string{ // they need more columns than there are
+		"ls --all":                    `TYPE +WORKERS .*…\r\na-type-wi… +0`,
+		"top --once --interval 100ms": `TYPE +QUEUED .* P99 WAIT\r\n\(no worker\) a-type-… +1`,
+	} {
+		x := onTerminal(t, b, strings.Fields(command)...)
+		if err := x.exit(); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+		x.expect(0, table)
+		for l := range strings.Lines(x.text()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(l, "\r\n")); n > 80 {
+				t.Errorf("%s: a line of %d characters: %q", command, n, l)
+			}
 		}
 	}
 }

@@ -160,8 +160,9 @@ func (p *topCommand) print(v *view) error {
 	if !p.once {
 		fmt.Fprintln(w, v.Time.Format(time.DateTime))
 	}
-	for _, line := range v.table(0, "", tableStyle{}) {
-		fmt.Fprintln(w, line)
+	width := cli.TerminalWidth(p.stdout)
+	for _, line := range v.table(width, "", tableStyle{}) {
+		fmt.Fprintln(w, cli.Truncate(line, width))
 	}
 	if !p.once {
 		fmt.Fprintln(w)

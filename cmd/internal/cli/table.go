@@ -3,12 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
-	"golang.org/x/term"
 )
 
 // Column is a column of a table.
@@ -52,18 +50,15 @@ func NewTable(columns ...Column) table.Writer {
 func PrintTable(to io.Writer, build func(maxWidth int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := build(widest).Render()
-	if IsTerminal(to) {
-		width, _, err := term.GetSize(int(to.(*os.File).Fd()))
-		for maxWidth := width; err == nil && maxWidth >= narrowest && linesWidth(out) > width; maxWidth -= 2 {
+	if width := TerminalWidth(to); width > 0 {
+		for maxWidth := width; maxWidth >= narrowest && linesWidth(out) > width; maxWidth -= 2 {
 			out = build(maxWidth).Render()
 		}
-		if err == nil {
-			lines := strings.Split(out, "\n")
-			for i, l := range lines {
-				lines[i] = Truncate(l, width)
-			}
-			out = strings.Join(lines, "\n")
+		lines := strings.Split(out, "\n")
+		for i, l := range lines {
+			lines[i] = Truncate(l, width)
 		}
+		out = strings.Join(lines, "\n")
 	}
 	_, err := fmt.Fprintln(to, out)
 	return err

@@ -19,6 +19,15 @@ func IsTerminal(to any) bool {
 // HasColours reports whether output may have colours.
 func HasColours(to any) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
 
+// TerminalWidth returns the columns of the terminal, 0 if the output is none or does not say.
+func TerminalWidth(to any) int {
+	if !IsTerminal(to) {
+		return 0
+	}
+	width, _, _ := term.GetSize(int(to.(*os.File).Fd())) // 0 after an error
+	return width
+}
+
 // Width returns how many columns a line of text takes on a screen. Escape sequences take none.
 func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
