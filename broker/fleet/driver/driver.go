@@ -332,9 +332,9 @@ func (d *Driver) recheckSubjects() {
 	switch {
 	case recovered:
 		d.log.Info().Str("name", d.options.Name).Msg("fleet: NATS no longer refuses a subject")
-	case stillRefused && d.subscribe() == nil:
+	case stillRefused:
+		_ = d.subscribe() // after an error, the next client subscribes
 		time.AfterFunc(recheckAfter, d.recheckSubjects)
-	case stillRefused: // the connection was closed
 	}
 }
 
