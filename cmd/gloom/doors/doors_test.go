@@ -1,11 +1,13 @@
 package doors
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -99,5 +101,38 @@ func TestCutChange(t *testing.T) {
 				t.Errorf("%s, cut at %d: %v, want %d", name, cut, err, known)
 			}
 		}
+	}
+}
+
+// TestAllTargets: jobs of all types are those of all targets, even if these are more than one page.
+func TestAllTargets(t *testing.T) {
+	var seen []string
+	for place := ""; len(seen) < 9; {
+		var page struct {
+			Items []api.Job `json:"items"`
+			Place string    `json:"place"`
+		}
+		err := ask(t, "jobd-master", func(w http.ResponseWriter, r *http.Request) {
+			switch target := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v1/targets/"), "/rows"); {
+			case target != r.URL.Path:
+				_, _ = io.WriteString(w, `{"items":[{"id":1,"target":"`+target+`","status":"waiting"}]}`)
+			case cmp.Or(r.URL.Query().Get("cursor"), "0") == "0":
+				_, _ = io.WriteString(w, `{"items":[{"target":"a"},{"target":"b"}],"next":2}`)
+			default:
+				_, _ = io.WriteString(w, `{"items":[{"target":"c"}]}`)
+			}
+		}, "GET", "/v1/jobs?state=queued&cursor="+url.QueryEscape(place), "", &page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page.Items {
+			seen = append(seen, page.Items[i].Type)
+		}
+		if place = page.Place; place == "" {
+			break
+		}
+	}
+	if got := strings.Join(seen, " "); got != "a b c" {
+		t.Errorf("jobs of %q", got)
 	}
 }

@@ -180,12 +180,18 @@ func (x *jobdRow) job() job {
 func (m *jobd) list(r *http.Request, f *filter, state, place string, _ bool) (jobs []job, next string, err error) {
 	target, otherPlaces := f.typ, []string(nil)
 	if target == "" {
-		var targets api.List[jobdTarget]
-		if err := m.request(r, http.MethodGet, "/v1/targets", nil, &targets); err != nil || len(targets.Items) == 0 {
-			return nil, "", err
+		for from := new(0); from != nil; {
+			var page api.List[jobdTarget]
+			if err := m.request(r, http.MethodGet, "/v1/targets?cursor="+strconv.Itoa(*from), nil, &page); err != nil {
+				return nil, "", err
+			}
+			for i := range page.Items {
+				otherPlaces = append(otherPlaces, page.Items[i].Target)
+			}
+			from = page.Next
 		}
-		for i := range targets.Items {
-			otherPlaces = append(otherPlaces, targets.Items[i].Target)
+		if len(otherPlaces) == 0 {
+			return nil, "", nil
 		}
 		slices.Sort(otherPlaces)
 		target = otherPlaces[0]
