@@ -10,6 +10,9 @@ import { decode, encode, Framer } from "./wire.js";
 /** With this many bytes waiting to be sent, the connection accepts no new jobs. */
 const MAX_UNSENT = 1024 * 1024;
 
+/** The longest time of a timer, in milliseconds: a longer one would be over at once. */
+export const MAX_TIMER = 2 ** 31 - 1;
+
 /**
  * @typedef {object} Request
  * @property {string | undefined} id the job that it is about
@@ -211,7 +214,7 @@ export function sleep(ms, signal) {
       signal.removeEventListener("abort", done);
       resolve(undefined);
     };
-    const timer = setTimeout(done, ms);
+    const timer = setTimeout(done, Math.min(ms, MAX_TIMER));
     signal.addEventListener("abort", done);
     if (signal.aborted) done();
   });

@@ -1,6 +1,6 @@
 // Worker joins its types at every broker, and runs a handler for each job.
 
-import { Connection, isPermanent, sleep } from "./connection.js";
+import { Connection, isPermanent, MAX_TIMER, sleep } from "./connection.js";
 import { ClosedError, Fatal, JobError, LostError, RefusedError, Release, RetryAfter } from "./errors.js";
 import { Backoff, Options } from "./options.js";
 import { duration, encode, HEADER, integer, name } from "./wire.js";
@@ -198,7 +198,7 @@ export class Worker {
       const left = jobs ? `with ${jobs} ${jobs > 1 ? "jobs" : "job"} unanswered` : "without the brokers' replies";
       late = new ClosedError(`the worker stopped after ${timeout} ms ${left}`);
       for (const service of this.#services) service.close(late);
-    }, timeout);
+    }, Math.min(timeout, MAX_TIMER));
     await this.#running;
     clearTimeout(timer);
     if (late) throw late;

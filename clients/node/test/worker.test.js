@@ -45,3 +45,19 @@ test("a worker whose join is not answered tries again, and can be stopped", { ti
   assert.deepEqual([event, error.message], ["failed", "no connection within 100 ms"]);
   await worker.stop(1);
 });
+
+test("a worker may have longer to stop than a timer can last", { timeout: 20_000 }, async (t) => {
+  const addrs = await listenUntil(t, "", 1);
+  let begun = () => {};
+  const working = new Promise((resolve) => (begun = () => resolve(undefined)));
+  let ended = false;
+  const work = () => new Promise((resolve) => {
+    begun();
+    setTimeout(() => resolve((ended = true)), 200);
+  });
+  const worker = new Worker("t", work, { addrs, stopTimeout: 31_536_000_000 });
+  await worker.start();
+  await working;
+  await worker.stop();
+  assert.equal(ended, true);
+});
