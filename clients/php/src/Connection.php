@@ -124,7 +124,7 @@ final class Connection
         }, $id);
         $late = $within > 0 ? self::now() + $within : INF;
         while ($told === null) {
-            self::pump([$this], min($late - self::now(), 3600.0));
+            self::pump([$this], $late - self::now());
             if ($told === null && self::now() >= $late) {
                 $this->close(new NotConnectedException("no reply within $within s"));
             }
@@ -187,7 +187,7 @@ final class Connection
                 }
             }
         }
-        $seconds = max(0.0, $seconds);
+        $seconds = max(0.0, min($seconds, 3600.0)); // as an int, INF would be 0
         if ($read === [] && $others === []) {
             usleep((int) (min($seconds, 0.05) * 1e6));
 

@@ -139,6 +139,26 @@ final class SubmitterTest extends TestCase
         pcntl_waitpid($broker, $status);
     }
 
+    public function testPollWithoutALimitWaits(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            $id = self::take($stream)['id'];
+            foreach ([['ok' => true, 'id' => $id], ['id' => $id, 'body' => 5]] as $frame) {
+                usleep(300_000);
+                fwrite($stream, Wire::encode($frame));
+            }
+            sleep(10);
+        });
+        $jobs = new Submitter($this->addr);
+        $job = $jobs->submit('echo');
+        $jobs->poll(INF);
+        $jobs->poll(INF);
+        self::assertTrue($job->done());
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
     public function testFramesOfUnknownKindsAreIgnored(): void
     {
         $broker = self::fork(function (): void {
