@@ -305,6 +305,6 @@ func (f *fieldReader) readHello(req *Request) (err *Error) {
 		return err
 	}
 	req.Client = f.unescapeText(KeyClient, req.Client)
-	req.HeartbeatMS, err = f.readHeartbeat()
+	req.HeartbeatMS, err = f.readHeartbeat(req)
 	return err
 }

@@ -192,7 +192,7 @@ func AppendCancel(dst, id []byte) []byte {
 	return append(dst, '"', '}')
 }
 
-// AppendPing appends {"action":"ping"}, which either side may send.
+// AppendPing appends {"action":"ping"}, which either side may send; the broker replies ok.
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
 // MaxPayloadOut returns the length of the longest payload that a broker sends if it accepts

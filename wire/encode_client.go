@@ -13,27 +13,15 @@ func AppendSubmit(dst []byte, req *Request) []byte {
 	dst = append(dst, `{"action":"submit","id":"`...)
 	dst = append(dst, req.ID...)
 	dst = append(dst, '"')
-	if len(req.Type) > 0 {
-		dst = appendStringKey(dst, KeyType, req.Type)
-	}
-	if req.Priority != 0 {
-		dst = appendIntKey(dst, KeyPriority, req.Priority)
-	}
-	if req.DelayMS != 0 {
-		dst = appendIntKey(dst, KeyDelayMS, req.DelayMS)
-	}
-	if req.TimeoutMS != 0 {
-		dst = appendIntKey(dst, KeyTimeoutMS, req.TimeoutMS)
-	}
+	dst = appendNonEmpty(dst, KeyType, req.Type)
+	dst = appendNonZero(dst, KeyPriority, req.Priority)
+	dst = appendNonZero(dst, KeyDelayMS, req.DelayMS)
+	dst = appendNonZero(dst, KeyTimeoutMS, req.TimeoutMS)
 	if req.Retries >= 0 {
 		dst = appendIntKey(dst, KeyRetries, int64(req.Retries))
 	}
-	if req.BackoffMS != 0 {
-		dst = appendIntKey(dst, KeyBackoffMS, req.BackoffMS)
-	}
-	if req.ExpiresMS != 0 {
-		dst = appendIntKey(dst, KeyExpiresMS, req.ExpiresMS)
-	}
+	dst = appendNonZero(dst, KeyBackoffMS, req.BackoffMS)
+	dst = appendNonZero(dst, KeyExpiresMS, req.ExpiresMS)
 	if req.Detach {
 		dst = append(dst, `,"detach":true`...)
 	}
@@ -43,12 +31,8 @@ func AppendSubmit(dst []byte, req *Request) []byte {
 	if req.WantProgress {
 		dst = append(dst, `,"progress":true`...)
 	}
-	if req.AgeMS != 0 {
-		dst = appendIntKey(dst, KeyAgeMS, req.AgeMS)
-	}
-	if req.KeepMS != 0 {
-		dst = appendIntKey(dst, KeyKeepMS, req.KeepMS)
-	}
+	dst = appendNonZero(dst, KeyAgeMS, req.AgeMS)
+	dst = appendNonZero(dst, KeyKeepMS, req.KeepMS)
 	if len(req.Groups) > 0 {
 		dst = appendListKey(dst, KeyGroups, req.Groups)
 	}
@@ -88,6 +72,20 @@ func appendIntKey(dst []byte, key Key, n int64) []byte {
 	return strconv.AppendInt(dst, n, 10)
 }
 
+func appendNonEmpty(dst []byte, key Key, canonical []byte) []byte {
+	if len(canonical) == 0 {
+		return dst
+	}
+	return appendStringKey(dst, key, canonical)
+}
+
+func appendNonZero(dst []byte, key Key, n int64) []byte {
+	if n == 0 {
+		return dst
+	}
+	return appendIntKey(dst, key, n)
+}
+
 // AppendJoin appends a join of req.Types without req.Except, or of req.Type. Of req.Prefetch,
 // req.Cancel and req.WantHeaders it writes only those that are not absent.
 func AppendJoin(dst []byte, req *Request) []byte {
@@ -101,9 +99,7 @@ func AppendJoin(dst []byte, req *Request) []byte {
 	if len(req.Except) > 0 {
 		dst = appendListKey(dst, KeyExcept, req.Except)
 	}
-	if req.Prefetch != 0 {
-		dst = appendIntKey(dst, KeyPrefetch, int64(req.Prefetch))
-	}
+	dst = appendNonZero(dst, KeyPrefetch, int64(req.Prefetch))
 	if req.WantCancels {
 		dst = append(dst, `,"cancel":true`...)
 	}
@@ -148,9 +144,7 @@ func AppendAttach(dst, id []byte, progress bool) []byte {
 func AppendRelease(dst, id []byte, delayMS int64) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"release"`...)
-	if len(id) > 0 {
-		dst = appendStringKey(dst, KeyID, id)
-	}
+	dst = appendNonEmpty(dst, KeyID, id)
 	if delayMS >= 0 {
 		dst = appendIntKey(dst, KeyDelayMS, delayMS)
 	}
@@ -172,9 +166,7 @@ func appendWork(dst []byte, head string, id, body []byte) []byte {
 	start := len(dst)
 	dst = appendHeader(dst, len(head)+len(`,"id":"","body":}`)+len(id)+len(body))
 	dst = append(dst, head...)
-	if len(id) > 0 {
-		dst = appendStringKey(dst, KeyID, id)
-	}
+	dst = appendNonEmpty(dst, KeyID, id)
 	dst = append(dst, `,"body":`...)
 	dst = append(dst, body...)
 	return setHeader(append(dst, '}'), start)
@@ -185,12 +177,8 @@ func appendWork(dst []byte, head string, id, body []byte) []byte {
 func AppendFail(dst, id, reason []byte, retry bool, delayMS int64) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"fail"`...)
-	if len(id) > 0 {
-		dst = appendStringKey(dst, KeyID, id)
-	}
-	if len(reason) > 0 {
-		dst = appendStringKey(dst, KeyReason, reason)
-	}
+	dst = appendNonEmpty(dst, KeyID, id)
+	dst = appendNonEmpty(dst, KeyReason, reason)
 	if !retry {
 		dst = append(dst, `,"retry":false`...)
 	}
@@ -202,9 +190,6 @@ func AppendFail(dst, id, reason []byte, retry bool, delayMS int64) []byte {
 
 // AppendLeave appends {"action":"leave"}.
 func AppendLeave(dst []byte) []byte { return append(dst, leaveFrame...) }
-
-// AppendCancelRequest appends a submitter's {"action":"cancel","id":…}.
-func AppendCancelRequest(dst, id []byte) []byte { return AppendCancel(dst, id) }
 
 // AppendHello appends a hello. An empty token or client and a heartbeat of 0 are
 // left out. Token and client are given by value.
@@ -219,9 +204,7 @@ func AppendHello(dst []byte, token, client string, heartbeatMS int64) []byte {
 		dst = append(dst, `,"client":"`...)
 		dst = append(Canonical(dst, client), '"')
 	}
-	if heartbeatMS != 0 {
-		dst = appendIntKey(dst, KeyHeartbeatMS, heartbeatMS)
-	}
+	dst = appendNonZero(dst, KeyHeartbeatMS, heartbeatMS)
 	// The newline makes an HTTP server answer at once, if the client has connected to one by
 	// mistake.
 	return setHeader(append(dst, '}', '\n'), start)
@@ -229,6 +212,3 @@ func AppendHello(dst []byte, token, client string, heartbeatMS int64) []byte {
 
 // AppendPong appends {"action":"pong"}: the answer to a broker's ping.
 func AppendPong(dst []byte) []byte { return append(dst, pongFrame...) }
-
-// AppendPingRequest appends {"action":"ping"}, to which the broker replies ok.
-func AppendPingRequest(dst []byte) []byte { return AppendPing(dst) }

@@ -53,7 +53,7 @@ func TestEncodersAppend(t *testing.T) {
 		"fail":    func(b []byte) []byte { return wire.AppendFail(b, id, []byte("no"), false, 0) },
 		"news":    func(b []byte) []byte { return wire.AppendWorkerProgress(b, id, body) },
 		"leave":   wire.AppendLeave,
-		"cancel2": func(b []byte) []byte { return wire.AppendCancelRequest(b, id) },
+		"cancel2": func(b []byte) []byte { return wire.AppendCancel(b, id) },
 		"hello":   func(b []byte) []byte { return wire.AppendHello(b, "t", "c", 100) },
 		"pong":    wire.AppendPong,
 		"joinAll": func(b []byte) []byte {
@@ -65,7 +65,7 @@ func TestEncodersAppend(t *testing.T) {
 			return wire.AppendChange(b, &wire.Request{ID: id, HasGroups: true, AfterMS: -1})
 		},
 		"release": func(b []byte) []byte { return wire.AppendRelease(b, id, 0) },
-		"ping2":   wire.AppendPingRequest,
+		"ping2":   wire.AppendPing,
 	}
 	for name, encode := range encoders {
 		firstFrame := encode(nil)

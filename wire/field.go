@@ -245,21 +245,16 @@ func (f *fieldReader) readInteger(key Key, min, max int64, req *Request) (int64,
 }
 
 // readHeartbeat reads the optional heartbeat_ms: 0, or MinHeartbeatMS to MaxHeartbeatMS.
-func (f *fieldReader) readHeartbeat() (int64, *Error) {
-	if !f.isSet(KeyHeartbeatMS) {
-		return 0, nil
-	}
-	raw := f.rawValue(KeyHeartbeatMS)
-	n, kind := parseInteger(raw)
+func (f *fieldReader) readHeartbeat(req *Request) (int64, *Error) {
+	n, err := f.readOptionalInteger(KeyHeartbeatMS, MaxHeartbeatMS, 0, req)
 	code := InvalidValue
-	switch {
-	case kind == notInteger:
-		code = InvalidType
-	case kind == inRange && (n == 0 || n >= MinHeartbeatMS && n <= MaxHeartbeatMS):
+	if err != nil {
+		code = err.Code
+	} else if n == 0 || n >= MinHeartbeatMS {
 		return n, nil
 	}
 	return 0, refusal(code, nil, "heartbeat_ms must be 0 or an integer from %d to %d, not %s",
-		MinHeartbeatMS, MaxHeartbeatMS, quoteShort(raw))
+		MinHeartbeatMS, MaxHeartbeatMS, quoteShort(f.rawValue(KeyHeartbeatMS)))
 }
 
 func (f *fieldReader) readBoolean(key Key, absent bool, req *Request) (bool, *Error) {

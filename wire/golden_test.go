@@ -349,7 +349,7 @@ func encodeRequest(t testing.TB, r *wire.Request) []byte {
 	case wire.Submit:
 		return wire.AppendSubmit(nil, r)
 	case wire.Cancel:
-		return wire.AppendCancelRequest(nil, r.ID)
+		return wire.AppendCancel(nil, r.ID)
 	case wire.Join:
 		return wire.AppendJoin(nil, r)
 	case wire.Respond:
@@ -369,7 +369,7 @@ func encodeRequest(t testing.TB, r *wire.Request) []byte {
 	case wire.Hello:
 		return wire.AppendHello(nil, string(r.Token), string(r.Client), r.HeartbeatMS)
 	case wire.Ping:
-		return wire.AppendPingRequest(nil)
+		return wire.AppendPing(nil)
 	case wire.Pong:
 		return wire.AppendPong(nil)
 	}

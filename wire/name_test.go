@@ -78,7 +78,7 @@ func TestCheckNameMatchesDecoder(t *testing.T) {
 		}
 		var d wire.Decoder
 		var r wire.Request
-		refusal := d.Decode(wire.AppendCancelRequest(nil, wire.Canonical(nil, value))[wire.HeaderLen:], wire.SubmitPort, false, &r)
+		refusal := d.Decode(wire.AppendCancel(nil, wire.Canonical(nil, value))[wire.HeaderLen:], wire.SubmitPort, false, &r)
 		if (refusal == nil) != (err == nil) {
 			t.Errorf("%.20q: %v, but the decoder says %v", value, err, refusal)
 		}

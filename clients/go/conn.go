@@ -274,7 +274,7 @@ func (c *conn) takeOutput(usedBuf []byte) (buf []byte, last bool) {
 	if c.hasUnconfirmed && !c.outputEnds {
 		// The broker sends nothing about a detached job without ack that it accepted. The
 		// reply to a ping proves that no refusal will come.
-		c.send(wire.AppendPingRequest(nil), request{verb: wire.Ping})
+		c.send(wire.AppendPing(nil), request{verb: wire.Ping})
 	}
 	if c.isFull() {
 		c.mu.wakeAll()

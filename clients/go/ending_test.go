@@ -28,7 +28,7 @@ func TestRequestAfterCloseEnds(t *testing.T) {
 	s.mu.Lock() // the connection waits for this before it ends its requests
 	sess := s.current
 	s.cancelCtx(ErrClosed)
-	sess.send(wire.AppendPingRequest(nil), request{verb: wire.Ping, done: func(err error) { callErr <- err }})
+	sess.send(wire.AppendPing(nil), request{verb: wire.Ping, done: func(err error) { callErr <- err }})
 	s.mu.Unlock()
 	defer func() { <-sess.ended }()
 	select {

@@ -102,7 +102,7 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 func (p *Pending) Cancel(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
 		r := request{verb: wire.Cancel, key: p.key, job: p, done: done}
-		return p.owner.send(ctx, r, wire.AppendCancelRequest(nil, []byte(p.key)))
+		return p.owner.send(ctx, r, wire.AppendCancel(nil, []byte(p.key)))
 	})
 }
 

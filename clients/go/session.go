@@ -40,7 +40,7 @@ func (s *session) sendJob(p *Pending, submit []byte) error {
 
 // cancel cancels a job that is on this connection, without waiting.
 func (s *session) cancel(p *Pending) {
-	s.send(wire.AppendCancelRequest(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
+	s.send(wire.AppendCancel(nil, []byte(p.key)), request{verb: wire.Cancel, key: p.key})
 }
 
 func (s *session) isFinished() bool {

@@ -133,7 +133,7 @@ func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error))
 	if err != nil {
 		return err
 	}
-	return s.send(ctx, request{verb: wire.Cancel, key: key, done: done}, wire.AppendCancelRequest(nil, []byte(key)))
+	return s.send(ctx, request{verb: wire.Cancel, key: key, done: done}, wire.AppendCancel(nil, []byte(key)))
 }
 
 // Change says what to change about a waiting job. A nil field changes nothing.
@@ -196,7 +196,7 @@ func (s *Submitter) attachJob(ctx context.Context, id string, progress func(json
 // Ping waits for a reply from the broker.
 func (s *Submitter) Ping(ctx context.Context) error {
 	return await(ctx, func(done func(error)) error {
-		return s.send(ctx, request{verb: wire.Ping, done: done}, wire.AppendPingRequest(nil))
+		return s.send(ctx, request{verb: wire.Ping, done: done}, wire.AppendPing(nil))
 	})
 }
 
