@@ -106,6 +106,9 @@ func TestCutBulk(t *testing.T) {
 			switch {
 			case r.URL.RawQuery == "count=true":
 				_, _ = io.WriteString(w, `{"before":2}`)
+			case r.Method == http.MethodDelete && r.URL.RawQuery == "":
+				w.WriteHeader(http.StatusConflict)
+				_, _ = io.WriteString(w, `{"error":"not_empty","reason":"it has jobs"}`)
 			case name == "lost":
 				panic(http.ErrAbortHandler)
 			default:
@@ -115,7 +118,7 @@ func TestCutBulk(t *testing.T) {
 		}))
 		defer broker.Close()
 		addr := strings.TrimPrefix(broker.URL, "http://")
-		for _, args := range []string{"purge mail --yes", "dead retry mail --all"} {
+		for _, args := range []string{"purge mail --yes", "dead retry mail --all", "forget mail --jobs --yes"} {
 			var stderr strings.Builder
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()

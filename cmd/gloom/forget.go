@@ -64,6 +64,7 @@ func (t *tool) forget(typ string, jobs, yes bool) error {
 				return err
 			}
 		}
+		o.bulk = true
 		err = o.call(ctx, http.MethodDelete, path+"?jobs=true", nil, &out)
 	}
 	if errors.As(err, &r) && r.Code == "in_use" && strings.Contains(r.Reason, "it is paused") {
