@@ -36,12 +36,8 @@ type operatorClient struct {
 	bulk     bool  // the request changes many jobs
 }
 
-// requestTimeout bounds one request. maxAnswer bounds its answer, in bytes: four times the most
-// that brokers send.
-const (
-	requestTimeout = 10 * time.Second
-	maxAnswer      = 64 << 20
-)
+// requestTimeout bounds one request.
+const requestTimeout = 10 * time.Second
 
 func (c *connection) operator() *operatorClient {
 	if c.cachedOperator != nil {
@@ -122,7 +118,7 @@ func (o *operatorClient) call(ctx context.Context, method, path string, in, out 
 	if resp.StatusCode == http.StatusSwitchingProtocols { // what follows is no answer, and reading it might never end
 		return o.refusalError(resp, nil)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, doors.MaxAnswer))
 	if err != nil {
 		return o.unreachableError(ctx, err)
 	}

@@ -56,13 +56,6 @@ var (
 // errGivenBack is in the error of a run whose job is given back.
 var errGivenBack = gloom.Release(0)
 
-// handle is the handler of a worker.
-func (c *command) handle(ctx context.Context, job *gloom.Job) (any, error) {
-	c.running.Add(1)
-	defer c.running.Done()
-	return c.runJob(ctx, job)
-}
-
 // runFailure returns the error for a failed run whose job may be retried.
 func (c *command) runFailure(err error) error {
 	if c.retryDelay < 0 {
@@ -71,7 +64,10 @@ func (c *command) runFailure(err error) error {
 	return gloom.RetryAfter(err, c.retryDelay)
 }
 
-func (c *command) runJob(ctx context.Context, job *gloom.Job) (any, error) {
+// handle is the handler of a worker.
+func (c *command) handle(ctx context.Context, job *gloom.Job) (any, error) {
+	c.running.Add(1)
+	defer c.running.Done()
 	if strings.Contains(job.ID+job.Type, "\x00") {
 		return nil, gloom.Fatal(errors.New("the job's id or type has a zero byte, which cannot be passed to a command"))
 	}

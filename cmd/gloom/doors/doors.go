@@ -47,8 +47,8 @@ func (d *Door) readStatus(r *http.Request) (*Status, error) {
 	return &Status{Door: d.Name, Status: api.Status{Version: s.Version, UptimeSeconds: s.Uptime, Limits: s.Limits}}, err
 }
 
-// maxAnswer bounds an answer in bytes.
-const maxAnswer = 64 << 20
+// MaxAnswer bounds an answer, in bytes: four times the most that brokers send.
+const MaxAnswer = 64 << 20
 
 // setUpByName maps the name of each daemon to the function that prepares a Door for it.
 var setUpByName = map[string]func(*Door){"jq-master": setUpJQ, "serverlessd": setUpServerless, "jobd-master": setUpJobd}
@@ -63,6 +63,7 @@ func ForStatus(status json.RawMessage, transport http.RoundTripper, base, token 
 	if setUp := setUpByName[reply.Name]; setUp != nil {
 		d := &Door{Name: reply.Name, base: base, token: token, transport: transport, mux: http.NewServeMux()}
 		d.handle("GET /v1/findings", d.findings)
+		d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
 		setUp(d)
 		return d, nil
 	}
@@ -151,7 +152,7 @@ func (d *Door) request(r *http.Request, method, path string, in, out any) error 
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxAnswer))
 	switch {
 	case err != nil:
 		return err

@@ -36,7 +36,6 @@ func setUpJobd(d *Door) {
 	d.unsupported("groups", "it has targets: gloom ls", "/v1/groups", "/v1/groups/{pattern}")
 	d.unsupported("submitters with a connection", "gloom ls types shows what waits", "GET /v1/submitters")
 	d.unsupported("way to forget targets", "it forgets one an hour after its last worker", "DELETE /v1/types/{type}")
-	d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
 	d.unsupported("fleet", "gloom ls workers lists its workers", "GET /v1/fleet")
 	d.unsupported("drain", "SIGTERM stops it", "POST /v1/drain")
 }

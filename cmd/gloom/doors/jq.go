@@ -42,7 +42,6 @@ func setUpJQ(d *Door) {
 	d.unsupported("submitters with a connection", "gloom ls types shows what was enqueued", "GET /v1/submitters")
 	d.unsupported("way to discard failed jobs", "it forgets them by itself: --keep-ended, --max-ended", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
 	d.unsupported("way to forget names", "it forgets a name when the name's last job is gone", "DELETE /v1/types/{type}")
-	d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
 	d.unsupported("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
 	d.unsupported("drain over HTTP", "SIGTERM drains it", "POST /v1/drain")
 }

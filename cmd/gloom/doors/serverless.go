@@ -38,7 +38,6 @@ func setUpServerless(d *Door) {
 	d.handle("PATCH /v1/jobs/{id}", s.change)
 	d.unsupported("way to discard failed jobs", "it forgets them by itself: --keep-done", "DELETE /v1/dead/{type}/{id}", "POST /v1/dead/{type}/discard")
 	d.unsupported("way to forget types", "it forgets a type without a handler when the type's last job is gone", "DELETE /v1/types/{type}")
-	d.unsupported("history of rates", "/metrics has them for Prometheus", "GET /v1/history")
 	d.unsupported("fleet", "the broker behind it may be in one: ask it, without --door", "GET /v1/fleet")
 	d.unsupported("drain", "SIGTERM stops it gracefully, as POST /quit does", "POST /v1/drain")
 }
