@@ -13,6 +13,7 @@ import (
 
 	"gloom/bench/door"
 	"gloom/bench/result"
+	"gloom/broker/memory"
 	gloom "gloom/clients/go"
 	"gloom/cmd/jobd/bridge"
 	"gloom/cmd/jobd/config"
@@ -151,6 +152,7 @@ func newBridgeRun(ctx context.Context, base *testDB, o Options, answer string) (
 	if o.Mode == ModeLaunch {
 		cfg.Launcher = o.Command
 	}
+	memory.SetPace(memory.OfHost() / 4 * 3) // as jobd does
 	w := &bridgeRun{metrics: prometheus.NewRegistry()}
 	var err error
 	if w.bridge, err = bridge.Open(ctx, cfg, zerolog.Nop(), w.metrics); err != nil {
