@@ -258,7 +258,7 @@ const (
 	// them.) When several connections have more than a turn's work, all their turns together
 	// take maxRoundTime, but each takes at least minTurnTime.
 	maxTurnFrames = 4096
-	maxTurnTime   = 500 * time.Microsecond
+	maxTurnTime   = 200 * time.Microsecond
 	maxRoundTime  = 2 * time.Millisecond
 	minTurnTime   = 40 * time.Microsecond
 	// streamBusyConns is how many other busy connections a stream assumes, since its loop has none
