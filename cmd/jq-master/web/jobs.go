@@ -243,7 +243,8 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 		"status", st.State, "worker_id", st.Worker, "result", st.Result, "error", st.Error, "message", message,
 		"reason", st.Reason, "retry_count", st.Retries, "name", st.Name, "finished_at", finished,
 	)
-	fetched(x.send(http.StatusOK) && (st.Fetch == nil || x.flush() == nil))
+	gone := x.r.Context().Err() != nil // the operating system may still accept the reply
+	fetched(x.send(http.StatusOK) && !gone && (st.Fetch == nil || x.flush() == nil))
 	return http.StatusOK, nil
 }
 

@@ -82,3 +82,18 @@ func TestUnreadResultsAreBounded(t *testing.T) {
 	send(t.Context(), 2*maxLargeReplies*limit)
 	wg.Wait()
 }
+
+// TestGoneClientFetchesNothing: a client that left while its job ended has not fetched the result,
+// even if the connection still accepts the reply.
+func TestGoneClientFetchesNothing(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	for _, want := range []bool{true, false} {
+		x := &exchange{Server: &Server{}, w: httptest.NewRecorder(), r: httptest.NewRequestWithContext(ctx, "GET", "/", nil), replyType: msgpackType}
+		fetched := make(chan bool, 1)
+		_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done}, Result: []byte{0xc0}, Fetch: func(ok bool) { fetched <- ok }})
+		if got := <-fetched; got != want {
+			t.Errorf("fetched is %v, not %v", got, want)
+		}
+		leave()
+	}
+}
