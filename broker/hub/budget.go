@@ -34,7 +34,7 @@ type unfinishedFrames struct {
 // renewCredit gives a worker whose credit is used up new credit, if at most half of the old credit
 // is still unread.
 func (h *Hub) renewCredit(c *Conn) {
-	h.update(func(now int64) {
+	h.Update(func(now int64) {
 		if limit := h.cfg.MaxOutbound / 2; c.outbox.waitingBytes() <= limit/2 {
 			c.creditSpent.Store(false)
 			h.appendEffects(h.core.SetCredit(now, c.Peer, int64(limit-c.outbox.waitingBytes())))
@@ -49,7 +49,7 @@ func (h *Hub) SetDoubtful(c *Conn, is bool) {
 		h.renewCredit(c)
 		return
 	}
-	h.update(func(now int64) {
+	h.Update(func(now int64) {
 		c.creditSpent.Store(false) // otherwise the next write renews the credit
 		h.appendEffects(h.core.SetCredit(now, c.Peer, 0))
 	})
@@ -106,7 +106,7 @@ func (c *Conn) RecordUnfinished(bytes int, frame uint64) {
 }
 
 func (h *Hub) shedUnfinished() {
-	h.update(func(int64) {
+	h.Update(func(int64) {
 		total, limit := h.inputBytes.Load(), h.cfg.MaxInbound
 		if total <= limit {
 			return
@@ -209,7 +209,7 @@ func (h *Hub) Sweep() {
 		}
 	})
 	for _, c := range found {
-		h.update(func(int64) {
+		h.Update(func(int64) {
 			switch {
 			case c.hasStalledFrame(now):
 				h.closeUnfinished(c, fmt.Sprintf("no byte of an unfinished frame has arrived for %v", maxUnfinishedTime))

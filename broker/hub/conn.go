@@ -71,7 +71,7 @@ func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 
 // Remove removes a connection that is lost. It may be called twice.
 func (h *Hub) Remove(c *Conn) {
-	h.update(func(int64) {
+	h.Update(func(int64) {
 		h.removePeer(c, "")
 		h.stats.UndeliveredAnswers += uint64(c.outbox.answers)
 		for _, m := range c.outbox.marks {
@@ -91,7 +91,7 @@ func (h *Hub) Remove(c *Conn) {
 }
 
 // CloseWith closes c once its output, to which it appends an error frame, is written.
-func (h *Hub) CloseWith(c *Conn, why *wire.Error) { h.update(func(int64) { h.closeWith(c, why) }) }
+func (h *Hub) CloseWith(c *Conn, why *wire.Error) { h.Update(func(int64) { h.closeWith(c, why) }) }
 
 // closeWith is CloseWith for callers that hold the lock. If why is nil, there is no error
 // frame.
@@ -159,7 +159,7 @@ func (h *Hub) FindConn(p broker.Peer) *Conn {
 
 // CloseAll closes every connection once its output is written.
 func (h *Hub) CloseAll() {
-	h.update(func(int64) {
+	h.Update(func(int64) {
 		for _, c := range slices.Clone(h.conns) {
 			if c != nil {
 				h.closeWith(c, nil)

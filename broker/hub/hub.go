@@ -146,14 +146,14 @@ type Fleet interface {
 // JoinFleet adds the fleet that join returns. The fleet gives core commands of its own, and
 // passes their effects to apply.
 func (h *Hub) JoinFleet(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
-	h.update(func(now int64) { h.fleet = join(h.core, now, h.appendEffects) })
+	h.Update(func(now int64) { h.fleet = join(h.core, now, h.appendEffects) })
 }
 
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for
 // operators' requests. fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
 	defer clock.GiveWay(time.Now())
-	h.update(func(now int64) { h.appendEffects(fn(h.core, now)) })
+	h.Update(func(now int64) { h.appendEffects(fn(h.core, now)) })
 }
 
 // View runs fn under the lock. fn must not change the core or retain any part of it.

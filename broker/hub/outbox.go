@@ -344,7 +344,7 @@ func (h *Hub) discard(c *Conn) {
 
 // Send appends a whole frame to c's output.
 func (h *Hub) Send(c *Conn, frame []byte) {
-	h.update(func(int64) { h.appendBytes(c, frame) })
+	h.Update(func(int64) { h.appendBytes(c, frame) })
 }
 
 func (h *Hub) appendBytes(c *Conn, frame []byte) {

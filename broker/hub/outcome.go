@@ -13,7 +13,7 @@ const maxWriteOutcomes = 512
 // outcomesWritten tells the core which of c's outcomes are written: those whose frames end at
 // position done of the stream or before it.
 func (h *Hub) outcomesWritten(c *Conn, done uint64) {
-	h.update(func(now int64) {
+	h.Update(func(now int64) {
 		o, n := &c.outbox, 0
 		for ; n < len(o.marks) && o.marks[n].end <= done; n++ {
 			if m := o.marks[n]; m.outcome != 0 {

@@ -60,9 +60,9 @@ func (s *Sink) Step(cmds []Command, outputs *[]Output) {
 	})
 }
 
-// update lets f change the core and its connections. It is used for everything except peers'
-// commands.
-func (h *Hub) update(f func(now int64)) { h.step(nil, nil, f) }
+// Update lets f change the core and its connections. It is used for everything except peers'
+// commands. Unlike Do it never sleeps, so an event loop may call it.
+func (h *Hub) Update(f func(now int64)) { h.step(nil, nil, f) }
 
 // step carries out f and its immediate consequences under the lock. The core changes only here.
 // caller is the sink that calls it, or nil. If outputs is not nil, the output of caller is moved

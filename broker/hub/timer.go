@@ -30,7 +30,7 @@ func (h *Hub) tick() {
 }
 
 func (h *Hub) runTick(now int64) {
-	h.update(func(int64) {
+	h.Update(func(int64) {
 		h.timerAt, h.ticking = broker.Never, false
 		if h.isClosed {
 			return

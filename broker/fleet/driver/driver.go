@@ -237,10 +237,7 @@ func (d *Driver) onConnect(nc *nats.Conn) {
 		d.rawConn.Store(c)
 	}
 	part := int(min(256<<10, nc.MaxPayload()-maxOverhead))
-	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
-		d.machine.OnConnected(now, part)
-		return nil
-	})
+	d.hub.Update(func(now int64) { d.machine.OnConnected(now, part) })
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.options.Name).Msg("fleet: joined")
 }
 
@@ -358,7 +355,7 @@ func (d *Driver) isAway() (away, connected bool, why string) {
 // handleIncoming handles the messages that have arrived, several of them under one lock.
 func (d *Driver) handleIncoming() {
 	for len(d.incoming) > 0 {
-		d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
+		d.hub.Update(func(now int64) {
 			for n := 0; n < maxRoundBytes; {
 				select {
 				case msg := <-d.incoming:
@@ -367,10 +364,9 @@ func (d *Driver) handleIncoming() {
 					d.bytesIn.Add(uint64(len(msg.Data)))
 					d.handle(now, msg)
 				default:
-					return nil
+					return
 				}
 			}
-			return nil
 		})
 	}
 }
@@ -382,10 +378,7 @@ func (d *Driver) run() {
 	for {
 		select {
 		case <-d.stop:
-			d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
-				d.machine.Leave(now)
-				return nil
-			})
+			d.hub.Update(func(now int64) { d.machine.Leave(now) })
 			d.sendMu.Lock()
 			d.sendAll()
 			d.sendMu.Unlock()
@@ -404,10 +397,7 @@ func (d *Driver) run() {
 
 func (d *Driver) sendAll() {
 	var events []fleet.Event
-	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-		d.sentMessages, events = d.machine.Messages(d.sentMessages), d.machine.Events()
-		return nil
-	})
+	d.hub.Update(func(int64) { d.sentMessages, events = d.machine.Messages(d.sentMessages), d.machine.Events() })
 	for _, event := range events {
 		d.logEvent(event)
 	}
