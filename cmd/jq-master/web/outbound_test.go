@@ -87,6 +87,7 @@ func TestUnreadResultsAreBounded(t *testing.T) {
 // even if the connection still accepts the reply.
 func TestGoneClientFetchesNothing(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
 	for _, want := range []bool{true, false} {
 		x := &exchange{Server: &Server{}, w: httptest.NewRecorder(), r: httptest.NewRequestWithContext(ctx, "GET", "/", nil), replyType: msgpackType}
 		fetched := make(chan bool, 1)
