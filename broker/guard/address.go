@@ -210,10 +210,10 @@ const fewConns = 64
 
 // DivideFileLimit divides the limit on open files. maxConns is the number of connections that are
 // allowed: option, or as many as the limit allows if option is 0. If the limit allows fewer
-// connections than option, or fewer than fewConns, a warning names the option. wantOthers is the
-// number of other files that the caller would like to open. maxOthers is the number of other files
-// that the caller may open, at most half of the limit. A reserve for everything else is always
-// left.
+// connections than option, or fewer than fewConns if option is 0, a warning names the option.
+// wantOthers is the number of other files that the caller would like to open. maxOthers is the number
+// of other files that the caller may open, at most half of the limit. A reserve for everything else is
+// always left.
 func DivideFileLimit(name string, option, wantOthers int, log zerolog.Logger) (maxConns, maxOthers int, err error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
