@@ -362,7 +362,8 @@ func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (Se
 // OwnClaims implements Store.
 func (s *SQL) OwnClaims(ctx context.Context) ([]int64, error) {
 	ids, err := queryIDs(ctx, s.db, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0", s.table().claims, s.Token()))
-	return ids, s.statementError(err)
+	uncertain := s.copyUncertain()
+	return slices.DeleteFunc(ids, func(id int64) bool { return uncertain[id] != nil }), s.statementError(err)
 }
 
 // SettleOwnClaims implements Store.

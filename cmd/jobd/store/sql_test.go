@@ -709,6 +709,24 @@ func TestUncertainAcceptDoubtsOnlyItself(t *testing.T) {
 	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), "2a <nil>\n")
 }
 
+// TestUncertainAcceptIsNoOwnClaim: while the outcome of an accept is unknown, its rows are not among the
+// daemon's claims. Otherwise they would be settled as rows that it does not know, if a lock on the table
+// keeps Resolve from finding out for long.
+func TestUncertainAcceptIsNoOwnClaim(t *testing.T) {
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a", "a")
+	s := register(t, table.open(t, "d", longLease)).(*SQL)
+	rows := accept(t, s, 2, "a").Rows
+	s.MarkDoubtful(rows[:1], false)
+	claims, err := s.OwnClaims(t.Context())
+	checkEqual(t, "own", fmt.Sprintln(claims, err), "[2] <nil>\n")
+	rows, err = s.Resolve(t.Context())
+	checkEqual(t, "rows", fmt.Sprintln(formatIDs(rows), err), "1a <nil>\n")
+	claims, err = s.OwnClaims(t.Context())
+	slices.Sort(claims)
+	checkEqual(t, "own", fmt.Sprintln(claims, err), "[1 2] <nil>\n")
+}
+
 // TestFailedCommitMayHaveTakenEffect: whatever error a server, or a proxy in front of it, returns for
 // a commit, the commit may have taken effect, unless the error is a deadlock.
 func TestFailedCommitMayHaveTakenEffect(t *testing.T) {

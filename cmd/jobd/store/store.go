@@ -186,8 +186,9 @@ type Store interface {
 	// its lease since Owners returned that incarnation.
 	Settle(ctx context.Context, o Owner, orphans OrphanPolicy) (SettleResult, error)
 
-	// OwnClaims returns the rows on which this incarnation has claims. SettleOwnClaims settles some
-	// of them as Settle settles the rows of a dead incarnation.
+	// OwnClaims returns the rows on which this incarnation has claims, without those that Resolve
+	// may still return. SettleOwnClaims settles some of them as Settle settles the rows of a dead
+	// incarnation.
 	OwnClaims(ctx context.Context) ([]int64, error)
 	SettleOwnClaims(ctx context.Context, ids []int64, orphans OrphanPolicy) (SettleResult, error)
 
