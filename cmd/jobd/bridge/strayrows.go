@@ -59,7 +59,8 @@ func (b *Bridge) settleStrays(ctx context.Context) error {
 		return err
 	}
 	b.mu.Lock() // after OwnClaims, so that the machine knows the rows that it has returned, or soon will
-	due := s.check(claimed, now, b.machine.HasRow)
+	unwritten := b.writer.unwrittenRows()
+	due := s.check(claimed, now, func(id int64) bool { return b.machine.HasRow(id) || unwritten[id] })
 	b.mu.Unlock()
 	if len(due) == 0 {
 		return nil

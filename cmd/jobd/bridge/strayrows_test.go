@@ -65,3 +65,36 @@ func TestClaimsOfLostCommitsAreSettled(t *testing.T) {
 	f.Continue(nil)
 	f.await(store.Done, 2)
 }
+
+// TestRowToBeReturnedIsNoStray: a row that has left the queue and is still to be returned to the table is not
+// settled, however long a lock on the table holds up the write. It would count as failed.
+func TestRowToBeReturnedIsNoStray(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	writeLauncher(t, &cfg, printAndExit)
+	f := startBridge(t, storetest.NewTable(), cfg)
+	f.Pause(nil)
+	f.insert(store.Waiting, "a", 1)
+	if _, err := f.store.Accept(t.Context(), []store.AcceptRequest{{Target: "a", Rows: 1}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.store.Write(t.Context(), store.Batch{StartRows: []int64{1}, StartedAt: 5}); err != nil {
+		t.Fatal(err)
+	}
+	requeue := &change{kind: changeRequeue, id: 1, retryAt: time.Now().Add(time.Hour)}
+	f.writer.enqueue(requeue)
+	f.reaper.mu.Lock()
+	f.reaper.strays = strayRows{lastCheck: time.Now().Add(-strayCheckInterval), firstSeen: map[int64]time.Time{1: time.Now().Add(-minStrayTime)}}
+	err := f.settleStrays(t.Context())
+	f.reaper.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.rowStatus(1); got != store.Running {
+		t.Error(got)
+	}
+	f.writer.mu.Lock()
+	requeue.retryAt = time.Time{}
+	f.writer.wakeLoop()
+	f.writer.mu.Unlock()
+	f.await(store.Waiting, 1)
+}

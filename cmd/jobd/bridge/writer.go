@@ -529,6 +529,17 @@ func (w *writer) abandon(c *change) {
 	c.done <- writeResult{err: errStopped}
 }
 
+// unwrittenRows returns the rows whose changes have no result yet.
+func (w *writer) unwrittenRows() map[int64]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make(map[int64]bool, len(w.unwrittenChanges))
+	for c := range w.unwrittenChanges {
+		ids[c.id] = true
+	}
+	return ids
+}
+
 // backlog returns how many changes have no result yet, and how much memory their
 // outputs take.
 func (w *writer) backlog() (changes int, bytes int64) {
