@@ -114,7 +114,8 @@ func (a *API) withSnapshot(fn func(snap *snapshot)) {
 	defer snap.mu.Unlock()
 	if start := time.Now(); !start.Before(snap.nextAt) {
 		snap.refresh(a, start)
-		snap.nextAt = start.Add(min(max(snapshotPeriod, pausePerSnapshot*snap.duration), maxSnapshotPeriod))
+		// Those who waited for a snapshot use it, too, even if it took longer than the longest period.
+		snap.nextAt = start.Add(max(2*snap.duration, min(max(snapshotPeriod, pausePerSnapshot*snap.duration), maxSnapshotPeriod)))
 	}
 	fn(snap)
 }

@@ -49,3 +49,32 @@ func TestSurveysAreShared(t *testing.T) {
 		t.Error("a survey is kept")
 	}
 }
+
+// TestSlowSnapshotIsShared: requests that wait for a snapshot share it, even if it takes longer than the
+// longest period between two snapshots.
+func TestSlowSnapshotIsShared(t *testing.T) {
+	opt := settings.Default()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+	srv, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	a := &API{srv: srv}
+	var wg sync.WaitGroup
+	takenAt := make([]time.Time, 10)
+	srv.Hub().View(func(*broker.Broker, int64) {
+		for i := range takenAt {
+			wg.Go(func() { a.withSnapshot(func(snap *snapshot) { takenAt[i] = snap.takenAt }) })
+		}
+		time.Sleep(maxSnapshotPeriod + maxSnapshotPeriod/4)
+	})
+	wg.Wait()
+	different := map[time.Time]bool{}
+	for _, at := range takenAt {
+		different[at] = true
+	}
+	if len(different) > 1 {
+		t.Errorf("%d snapshots for %d requests at once", len(different), len(takenAt))
+	}
+}
