@@ -5,9 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -166,14 +170,20 @@ func TestSmallPackets(t *testing.T) {
 // TestUnwrittenEndings: while the store refuses to write how jobs ended, a limited number of jobs is
 // taken. Once it writes again, all others run.
 func TestUnwrittenEndings(t *testing.T) {
-	const jobs = 3*maxQueuedJobs + 1
+	const jobs = 2*maxQueuedJobs + 1
 	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	s := &smallPacketStore{Store: g.Store}
 	g.Store = s
-	e := startEngineAs(t, t.TempDir(), func(cfg *Config) { cfg.Batch = 500 }, g)
+	e := startEngineAs(t, t.TempDir(), func(cfg *Config) { cfg.Batch, cfg.Languages, cfg.LockTTL = 500, []string{job.HTTP}, time.Minute }, g)
 	defer e.Shutdown(context.Background())
+	// One request runs a batch: thousands of processes would take minutes on a busy machine.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.Header.Get("job-count"))
+		_, _ = io.WriteString(w, strings.Repeat("200\n", n))
+	}))
+	defer server.Close()
 	waitUntil(t, "there is a handler", func() error {
-		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.HTTP, Body: server.URL, Options: job.Options{Batch: true}}})
 	})
 	s.ending.Store(true)
 	last := add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...)[jobs-1]
