@@ -44,7 +44,8 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	for i := range a.Jobs {
 		a.Jobs[i].End = a.Bytes // the store accepts all of them or none
 	}
-	if _, err := b.store.Ingest(ctx, a.Piece(), a.Jobs, time.Now); b.noteRequest(ctx, err) != nil {
+	// ingest waits for transit, so this call must not wait for other requests.
+	if _, err := b.store.Ingest(store.OwnCalls(ctx), a.Piece(), a.Jobs, time.Now); b.noteRequest(ctx, err) != nil {
 		return 0, err
 	}
 	if err := e.journal.RemoveAsideFile(&a); err != nil {

@@ -62,6 +62,34 @@ func TestScrapesCauseFewCounts(t *testing.T) {
 	})
 }
 
+// turnStore notes whether calls that a request makes for counts may wait for other requests.
+type turnStore struct {
+	store.Store
+	waits chan bool
+}
+
+func (s turnStore) Counts(ctx context.Context, client string) (map[string]store.Counts, error) {
+	s.waits <- !store.IsOwnCall(ctx)
+	return s.Store.Counts(ctx, client)
+}
+
+// TestStateDelaysNoIngestion: while the jobs are counted for a request, none are ingested. So the
+// count does not wait for the calls of many other requests.
+func TestStateDelaysNoIngestion(t *testing.T) {
+	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	s := turnStore{g.Store, make(chan bool, 100)}
+	g.Store = s
+	e := startEngine(t, t.TempDir(), g)
+	defer e.Shutdown(context.Background())
+	waitUntil(t, "the jobs are counted", func() error {
+		_, err := e.State(t.Context(), "")
+		return err
+	})
+	if <-s.waits {
+		t.Error("the count may wait for other requests")
+	}
+}
+
 // TestPauseAfterCount: a table that was locked once does not leave operators without figures for a
 // hundred times as long.
 func TestPauseAfterCount(t *testing.T) {

@@ -294,6 +294,7 @@ func (b *backend) counts(ctx context.Context, client string, exact bool) (counts
 			return nil, nil, errors.Join(store.ErrAway, context.Cause(ctx))
 		}
 		defer b.transit.Release(1)
+		ctx = store.OwnCalls(ctx) // ingest waits for transit, so this call must not wait for other requests
 	}
 	counts, err = b.store.Counts(ctx, client)
 	if b.noteRequest(ctx, err) != nil {

@@ -18,7 +18,7 @@ import (
 const (
 	ioTimeout   = 15 * time.Second
 	lockTimeout = "3" // how many seconds a statement waits for a locked row
-	maxConns    = 16
+	maxConns    = 2*maxRequests + 4
 	// maxText limits the bytes of statements that are sent together. If the server's packets are
 	// smaller, it is less.
 	maxText = 1 << 20

@@ -22,8 +22,8 @@ const (
 	// callTimeout bounds a transaction, including its repeated attempts.
 	callTimeout = 10 * time.Second
 	// maxRequests limits the calls of requests that write at a time, and those that read. Others wait
-	// for at most half of callTimeout.
-	maxRequests = 8
+	// for at most half of callTimeout. A pool has more connections than that, for the daemon's own calls.
+	maxRequests = 6
 	// maxRowsPerStatement limits the rows that a statement names.
 	maxRowsPerStatement = 512
 )
@@ -197,10 +197,13 @@ type ownCalls struct{}
 // do not wait for the calls of many requests.
 func OwnCalls(ctx context.Context) context.Context { return context.WithValue(ctx, ownCalls{}, true) }
 
+// IsOwnCall reports whether a context is for the daemon's own calls.
+func IsOwnCall(ctx context.Context) bool { return ctx.Value(ownCalls{}) != nil }
+
 func (s *SQL) retry(ctx context.Context, turns *semaphore.Weighted, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if ctx.Value(ownCalls{}) == nil {
+	if !IsOwnCall(ctx) {
 		wait, cancel := context.WithTimeout(ctx, callTimeout/2)
 		defer cancel()
 		if err := turns.Acquire(wait, 1); err != nil {
