@@ -150,13 +150,13 @@ func (h *Hub) JoinFleet(join func(core *broker.Broker, now int64, apply func([]b
 }
 
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for
-// operators' requests. fn must be brief.
+// operators' requests: after a long call it sleeps (see clock.GiveWay). fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
 	defer clock.GiveWay(time.Now())
 	h.Update(func(now int64) { h.appendEffects(fn(h.core, now)) })
 }
 
-// View runs fn under the lock. fn must not change the core or retain any part of it.
+// View runs fn under the lock, and sleeps like Do. fn must not change or retain any part of the core.
 func (h *Hub) View(fn func(core *broker.Broker, now int64)) {
 	defer clock.GiveWay(time.Now())
 	h.mu.Lock()

@@ -68,7 +68,7 @@ func (d *sqliteDialect) open() (write, read *sql.DB, err error) {
 	write, read = sql.OpenDB(&statementDriver{name: name}), sql.OpenDB(k)
 	write.SetMaxOpenConns(1)
 	read.SetMaxOpenConns(maxRequests + 2)
-	read.SetMaxIdleConns(4)
+	read.SetMaxIdleConns(maxRequests + 2)
 	return write, read, nil
 }
 
