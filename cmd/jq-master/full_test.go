@@ -53,3 +53,39 @@ func TestFullRedisRefusesJobs(t *testing.T) {
 	}
 	drain()
 }
+
+// TestRepeatedWhenFull: at any limit a repeated request gets the ids of the first one, and another
+// request is refused.
+func TestRepeatedWhenFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	for name, test := range map[string]struct {
+		flags []string
+		fill  func()
+		code  string
+	}{
+		"max-jobs":               {flags: []string{"--max-jobs=3"}, code: "overloaded"},
+		"max-jobs, Redis":        {flags: []string{"--max-jobs=3", "--redis", server.URL()}, code: "overloaded"},
+		"max-bytes":              {flags: []string{"--max-bytes=1024"}, code: "overloaded"},
+		"maxmemory of the store": {flags: []string{"--redis", server.URL(), "--namespace=other"}, fill: func() { server.Do(t, "CONFIG", "SET", "maxmemory", "1") }, code: "store_unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, test.flags...).client(t, jsonType)
+			body := `{"name":"n","argument":{"x":"` + strings.Repeat("x", 200) + `"}}`
+			one := c.do("POST", "/job", body, "Idempotency-Key", "k").wantStatus(201)
+			two := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", "k").wantStatus(201)
+			if test.fill != nil {
+				test.fill()
+				defer server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+			}
+			c.do("POST", "/jobs", "["+body+","+body+","+body+","+body+"]", "Idempotency-Key", "other").wantRefusal(503, test.code, "")
+			if again := c.do("POST", "/job", body, "Idempotency-Key", "k").wantStatus(201); again.text != one.text || again.header.Get("Idempotency-Replayed") != "true" {
+				t.Errorf("%s, then %s", one.text, again.text)
+			}
+			if again := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", "k").wantStatus(201); again.text != two.text {
+				t.Errorf("%s, then %s", two.text, again.text)
+			}
+			c.do("POST", "/job", `{"name":"n","argument":{}}`, "Idempotency-Key", "k").wantRefusal(422, "idempotency_key_reused", "")
+		})
+	}
+}

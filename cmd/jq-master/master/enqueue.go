@@ -59,7 +59,7 @@ func (m *machine) enqueue(e *enqueueRequest) {
 		}
 	}
 	if err != nil {
-		e.reply(nil, false, err)
+		m.refuse(e, err)
 		m.settleUnique(e, nil, nil)
 		return
 	}
@@ -100,6 +100,26 @@ func (m *machine) queuedJob(id job.ID, n *NewJob) *job.Job {
 // After the store has refused a job for lack of room, the master reports for fullTime that it is
 // not ready.
 const fullTime = 5 * time.Second
+
+// refuse replies to a request for which there is no room. A repeated request needs none: it gets the
+// ids of the first one.
+func (m *machine) refuse(e *enqueueRequest, noRoom error) {
+	if e.key == nil || m.closedError() != nil {
+		e.reply(nil, false, noRoom)
+		return
+	}
+	m.runAfterStep(func() {
+		m.env.store.Enqueue(nil, e.key, func(ids []job.ID, replayed bool, err error) {
+			answer := func() {
+				if err = m.refusal(err); err == nil && !replayed {
+					err = noRoom
+				}
+				e.reply(ids, replayed, err)
+			}
+			m.env.runOr(answer, answer)
+		})
+	})
+}
 
 // rematch matches the jobs again if constraints have changed meanwhile.
 func (m *machine) rematch(e *enqueueRequest) {
@@ -190,7 +210,8 @@ func (m *machine) finishEnqueue(e *enqueueRequest, jobs []*job.Job, old *record,
 	m.jobsPending -= len(e.jobs)
 	m.bytes -= e.bytes
 	m.remember(e.key, len(e.jobs), err == nil && !replayed)
-	if errors.Is(err, store.ErrFull) {
+	isFull := errors.Is(err, store.ErrFull)
+	if isFull {
 		m.fullErr, m.fullUntil = err, m.now+toMillis(fullTime)
 		m.makeRoom(16*e.bytes + m.endedBytes/16) // an estimate: the store does not say how much room it lacks
 	}
@@ -205,7 +226,11 @@ func (m *machine) finishEnqueue(e *enqueueRequest, jobs []*job.Job, old *record,
 			m.submitWaiting(r)
 		}
 	}
-	if m.settleUnique(e, r, old); old == nil || r == nil {
+	switch m.settleUnique(e, r, old); {
+	case isFull:
+		m.refuse(e, err)
+		return
+	case old == nil || r == nil:
 		e.reply(ids, replayed, err)
 		return
 	}

@@ -27,6 +27,9 @@ func TestFullRedisKeepsRunning(t *testing.T) {
 			t.Fatalf("enqueueing: %v", e.err)
 		}
 	}
+	if e := await(t, enqueueing(r, &Key{Name: "k", TTL: time.Hour})); e.err != nil || e.replayed {
+		t.Fatalf("the look-up of a key: %v", e)
+	}
 	c := &job.Constraint{ID: "c", Match: []byte{0x80}}
 	if err := await(t, func(f func(error)) { r.PutConstraint(c.ID, c, f) }); !errors.Is(err, ErrFull) {
 		t.Fatalf("a constraint: %v", err)

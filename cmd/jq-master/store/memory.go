@@ -76,6 +76,9 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 				replayed = err == nil
 				return err
 			}
+			if len(jobs) == 0 {
+				return nil
+			}
 			m.remember(key, jobs)
 		}
 		for _, j := range jobs {

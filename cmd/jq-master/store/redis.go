@@ -196,8 +196,12 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 	}
 	names, args := r.addJobs(names, append(make([]any, 0, 5+len(jobs)*18), text, now, until, len(jobs), 0), jobs)
 	args[4] = len(args) - 5
+	script := enqueueScript
+	if len(jobs) == 0 {
+		script = knownScript
+	}
 	o := &op{
-		transition: enqueueScript, keys: names, args: args, notJoined: key != nil,
+		transition: script, keys: names, args: args, notJoined: key != nil,
 		undo: &op{transition: undoScript, keys: names, args: args[:1:1], done: func(any, error) {}},
 		done: func(reply any, err error) {
 			known, _ := reply.(string)

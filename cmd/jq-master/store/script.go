@@ -17,6 +17,8 @@ var (
 	holdSource string
 	//go:embed lua/jobs.lua
 	jobsSource string
+	//go:embed lua/known.lua
+	knownSource string
 	//go:embed lua/enqueue.lua
 	enqueueSource string
 	//go:embed lua/undo.lua
@@ -36,7 +38,8 @@ var (
 
 	takeScript     = newTransition("take", freeingShebang+takeSource)
 	holdScript     = newTransition("hold", freeingShebang+holdSource)
-	enqueueScript  = newTransition("enqueue", growingShebang+heldSource+jobsSource+enqueueSource).withSharedKeys(1, 3)
+	enqueueScript  = newTransition("enqueue", growingShebang+heldSource+jobsSource+knownSource+enqueueSource).withSharedKeys(1, 3)
+	knownScript    = newTransition("known", freeingShebang+heldSource+knownSource+"return seq\n")
 	undoScript     = newTransition("undo", freeingShebang+heldSource+undoSource)
 	moveScript     = newTransition("move", freeingShebang+heldSource+moveSource).withSharedKeys(3, 0)
 	fetchScript    = newTransition("fetch", freeingShebang+heldSource+fetchSource)

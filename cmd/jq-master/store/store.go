@@ -59,9 +59,9 @@ func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID
 // ErrLost. Fetch and Forget do not change Rev.
 type Store interface {
 	// Enqueue stores all of the new jobs or none, with State Queued. With a key that was used before
-	// it stores nothing, and ids has the ids of the first request. After ErrAway the jobs may have
-	// been stored. The store removes these jobs as soon as it is back, before it enqueues other jobs
-	// with the same key.
+	// it stores nothing, and ids has the ids of the first request. Without jobs it only looks the key
+	// up, also in a full store. After ErrAway the jobs may have been stored. The store removes these
+	// jobs as soon as it is back, before it enqueues other jobs with the same key.
 	Enqueue(jobs []*job.Job, key *Key, done func(ids []job.ID, replayed bool, err error))
 	// Move records a transition. The stored job must equal old, and becomes j. These are the
 	// transitions:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rs/zerolog"
 
 	"gloom/bench/throwaway/redistest"
@@ -361,9 +362,12 @@ func TestRepeatedKeyReturnsSameJob(t *testing.T) {
 			{key, first, enqueueResult{ids: []job.ID{first[0].ID, first[1].ID}}},
 			{key, second, enqueueResult{ids: []job.ID{first[0].ID, first[1].ID}, replayed: true}},
 			{other, second, enqueueResult{err: ErrKeyReused}},
+			{key, nil, enqueueResult{ids: []job.ID{first[0].ID, first[1].ID}, replayed: true}},
+			{other, nil, enqueueResult{err: ErrKeyReused}},
+			{&Key{Name: "not used", TTL: time.Hour}, nil, enqueueResult{ids: []job.ID{}}},
 		} {
 			got := await(t, enqueueing(s, c.key, c.jobs...))
-			if diff := cmp.Diff(c.want.ids, got.ids); diff != "" || got.replayed != c.want.replayed || !errors.Is(got.err, c.want.err) {
+			if diff := cmp.Diff(c.want.ids, got.ids, cmpopts.EquateEmpty()); diff != "" || got.replayed != c.want.replayed || !errors.Is(got.err, c.want.err) {
 				t.Errorf("enqueueing %d: %v, want %v", i, got, c.want)
 			}
 		}
