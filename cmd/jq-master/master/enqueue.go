@@ -198,7 +198,7 @@ func (m *machine) forgetKeys() {
 // so that jobs can end.
 func (m *machine) checkResultRoom(r *record, o *job.Outcome) error {
 	n := int64(len(o.Result))
-	if !o.Success || !r.KeepResult || m.usedBytes()+n <= m.MaxBytes || m.results == 0 && m.resultBytesPending == 0 {
+	if !o.Success || !r.KeepResult || m.usedBytes()+n <= m.MaxBytes || m.results == 0 && m.resultsPending == 0 {
 		return nil
 	}
 	err := overloaded("jobs, results and idempotency keys have %d bytes, and with the result's %d they would pass %d (max-bytes); send it again", m.usedBytes(), n, m.MaxBytes)

@@ -153,6 +153,44 @@ func TestMessagesBounded(t *testing.T) {
 	}
 }
 
+// TestMessagesBeingWrittenCount: errors and messages count while the store writes them.
+func TestMessagesBeingWrittenCount(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.MaxBytes = 64 << 10
+	k := w.someWorker()
+	k.MaxJobs = 40
+	m.env.push = &pushRecorder{}
+	var records []*record
+	for range 40 {
+		r := w.addWaiting(5)
+		r.MaxRetry = 1
+		records = append(records, r)
+		w.step(m, func() { m.workersMayGetJobs, m.allSubmitted = true, true; m.start(r, k, nil) })
+	}
+	w.store.flush()
+	m.env.store = pausedStore{w.store}
+	for _, r := range records {
+		w.step(m, func() {
+			m.report(k, &Report{Job: r.ID, Outcome: job.Outcome{Reason: job.Other, Retry: true, Message: "m", Error: make([]byte, 4<<10)}}, func(error) {})
+		})
+	}
+	w.store.flush()
+	if limit := m.MaxBytes + int64(len(records)*len(noRoom)); m.ledger.Retries != 40 || m.usedBytes() > limit {
+		t.Errorf("%d jobs are retried; %d bytes are held of at most %d", m.ledger.Retries, m.usedBytes(), limit)
+	}
+	if m.bytesPending != 0 {
+		t.Errorf("%d bytes are still being written", m.bytesPending)
+	}
+}
+
+// pausedStore writes transitions only at a flush.
+type pausedStore struct{ *slowStore }
+
+func (s pausedStore) Move(old, j *job.Job, forgetAt, dropAt int64, done func(error)) {
+	s.pending = append(s.pending, func() { s.Memory.Move(old, j, forgetAt, dropAt, done) })
+}
+
 // TestSingleLargeResult: there is always room for a result if no other result is kept.
 func TestSingleLargeResult(t *testing.T) {
 	m := newMachine(DefaultLimits(), 1)

@@ -101,11 +101,12 @@ type machine struct {
 
 	schedules *schedules
 
-	keys               fifo[keyEntry] // valid idempotency keys, by expiry
-	keyBytes           int64          // bytes of idempotency keys, including those on their way into the store
-	keysPending        int            // how many keys are on their way into the store
-	uniques            map[uniqueKey]*claim
-	resultBytesPending int64 // bytes of results on their way into the store
+	keys           fifo[keyEntry] // valid idempotency keys, by expiry
+	keyBytes       int64          // bytes of idempotency keys, including those on their way into the store
+	keysPending    int            // how many keys are on their way into the store
+	uniques        map[uniqueKey]*claim
+	bytesPending   int64 // by how much jobs grow when what is on its way into the store is written
+	resultsPending int   // results on their way into the store
 
 	jobsPending int   // jobs on their way into the store
 	bytes       int64 // size of arguments, results and errors
@@ -422,10 +423,13 @@ func (m *machine) countJob(r *record, delta int) {
 	}
 }
 
-func (r *record) size() int64 {
-	n := len(r.Argument) + len(r.Result) + len(r.Error) + len(r.Message) + int(r.Unique.Size())
-	for i := range r.Attempts {
-		n += len(r.Attempts[i].Message)
+func (r *record) size() int64 { return sizeOf(r.Job) }
+
+// sizeOf returns how many bytes of MaxBytes a job takes.
+func sizeOf(j *job.Job) int64 {
+	n := len(j.Argument) + len(j.Result) + len(j.Error) + len(j.Message) + int(j.Unique.Size())
+	for i := range j.Attempts {
+		n += len(j.Attempts[i].Message)
 	}
 	return int64(n)
 }
@@ -436,7 +440,7 @@ const fewNames, nameSize = 1000, 5 << 10
 
 // usedBytes returns the bytes that MaxBytes limits.
 func (m *machine) usedBytes() int64 {
-	return m.bytes + m.keyBytes + m.resultBytesPending + m.schedules.bytes + nameSize*int64(max(0, m.liveNames-fewNames))
+	return m.bytes + m.bytesPending + m.keyBytes + m.schedules.bytes + nameSize*int64(max(0, m.liveNames-fewNames))
 }
 
 // balance returns the ledger with the jobs that wait and run now.
@@ -553,9 +557,12 @@ func (m *machine) whenIdle(r *record, run *run, f func()) {
 func (m *machine) write(o op, r *record, j *job.Job, forgetAt, dropAt int64, onDone func()) {
 	oldJob := r.Job
 	r.op = o
+	arriving := max(0, sizeOf(j)-r.size())
+	m.bytesPending += arriving
 	m.runAfterStep(func() {
 		m.env.store.Move(oldJob, j, forgetAt, dropAt, func(err error) {
 			m.env.run(func() {
+				m.bytesPending -= arriving
 				if errors.Is(err, store.ErrTooLong) && len(j.Result) > 0 {
 					copiedJob := *j
 					copiedJob.Result = nil

@@ -283,14 +283,14 @@ func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 	}
 	forgetAt := m.wallTime + toMillis(m.KeepEnded)
 	var dropAt int64
-	arriving := int64(len(j.Result))
-	m.resultBytesPending += arriving
+	arriving := min(1, len(j.Result))
+	m.resultsPending += arriving
 	if j.Result != nil {
 		dropAt = m.wallTime + toMillis(m.ResultTTL)
 		forgetAt = max(forgetAt, dropAt)
 	}
 	m.write(opEnd, r, j, forgetAt, dropAt, func() {
-		m.resultBytesPending -= arriving
+		m.resultsPending -= arriving
 		m.leaveRun(r, run, nil)
 		m.addEnded(r, forgetAt, dropAt)
 		if r.State == job.Done {
