@@ -14,6 +14,7 @@ type endedEntry struct {
 // addEnded adds a job to the ended jobs. forgetAt is the time at which to forget the job, and
 // dropAt the time at which to drop its result (0: it has none).
 func (m *machine) addEnded(r *record, forgetAt, dropAt int64) {
+	m.countJob(r, -1)
 	p := r.ensureRunInfo()
 	p.forgetAt, p.keyUntil = forgetAt, 0
 	if r.HoldsKey(m.wallTime) {
@@ -22,10 +23,9 @@ func (m *machine) addEnded(r *record, forgetAt, dropAt int64) {
 	}
 	m.constraints.remove(r)
 	if dropAt != 0 && r.Result != nil {
-		m.countJob(r, -1)
 		p.dropAt = dropAt
-		m.countJob(r, 1)
 	}
+	m.countJob(r, 1)
 	m.queueEnded(r)
 	m.wakePollers(r)
 }
@@ -165,7 +165,9 @@ func (m *machine) tick() {
 			m.metrics.expired++
 			m.dropResult(r)
 		case r.runInfo.keyUntil != 0 && m.wallTime >= r.runInfo.keyUntil:
+			m.countJob(r, -1)
 			r.runInfo.keyUntil = 0
+			m.countJob(r, 1)
 			m.queueEnded(r)
 		case m.wallTime >= r.runInfo.forgetAt:
 			m.timers.remove(r)

@@ -92,7 +92,7 @@ type machine struct {
 	ended          fifo[endedEntry]
 	beingForgotten int   // ended jobs that the store is forgetting, and that still count
 	bytesToFree    int64 // how many bytes makeRoom still has to free
-	endedBytes     int64 // bytes of ended jobs, except those with results and those that are being forgotten
+	endedBytes     int64 // bytes of ended jobs, except those with results or unique keys and those that are being forgotten
 	workers        map[job.ID]*worker
 
 	constraints         *constraints
@@ -411,7 +411,7 @@ func (m *machine) countJob(r *record, delta int) {
 	switch p := r.runInfo; {
 	case p != nil && p.dropAt != 0:
 		m.results += delta
-	case r.State.Ended() && r.op != opForget:
+	case r.State.Ended() && r.op != opForget && (p == nil || p.keyUntil == 0):
 		m.endedBytes += int64(delta) * r.size()
 	}
 	if r.State == job.Running {

@@ -291,6 +291,38 @@ func TestSurplusBytes(t *testing.T) {
 	}
 }
 
+// TestKeyHoldersDisplaceNoOthers: ended jobs that hold their unique keys, and so cannot be forgotten,
+// do not cause others to be forgotten, whatever bytes they have.
+func TestKeyHoldersDisplaceNoOthers(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.MaxBytes = 100 << 10
+	until := w.now + toMillis(10*time.Second)
+	w.step(m, func() {
+		for n := range 70 {
+			j := &job.Job{ID: m.newID(), Attributes: job.Attributes{Name: "n", Argument: make([]byte, 1<<10)}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
+			if n < 60 {
+				j.Unique = &job.Unique{Key: fmt.Sprint(n), Period: unique.PeriodWindow, Until: until}
+			}
+			m.load(j, never, 0)
+		}
+	})
+	w.step(m, m.expire)
+	w.store.flush()
+	if n := m.counts[job.Done]; n != 70 || m.endedBytes != 10<<10 {
+		t.Fatalf("%d jobs are left; %d bytes may be forgotten", n, m.endedBytes)
+	}
+	for w.now < until+1000 { // in one step, the machine would have stood still
+		w.now += toMillis(maxCommandGap) / 2
+		w.step(m, m.tick)
+	}
+	w.step(m, m.expire)
+	w.store.flush()
+	if m.endedBytes > m.MaxBytes/2 || m.counts[job.Done] < 40 {
+		t.Fatalf("after the windows %d jobs are left, with %d bytes", m.counts[job.Done], m.endedBytes)
+	}
+}
+
 // TestLoadInAnyOrder: jobs are in order after a start, although the store gives the ended jobs,
 // which are older, after the waiting jobs.
 func TestLoadInAnyOrder(t *testing.T) {

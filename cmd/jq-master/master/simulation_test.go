@@ -173,7 +173,7 @@ func (w *simulation) check() {
 	for r := range mc.jobs.All() {
 		counts[r.State]++
 		bytes += r.size()
-		if r.State.Ended() && r.op != opForget && r.runInfo.dropAt == 0 {
+		if r.State.Ended() && r.op != opForget && r.runInfo.dropAt == 0 && r.runInfo.keyUntil == 0 {
 			usedBytes += r.size()
 		}
 		if run := r.currentRun(); run != nil {
