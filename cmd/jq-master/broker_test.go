@@ -267,10 +267,44 @@ func TestGloomWorkersRetryWithBackoff(t *testing.T) {
 	waits("a Gloom worker runs it")
 	close(shown)
 	waits("it is not due yet")
-	c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"error","message":"no luck"}`)
+	c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(`{"status":"error","message":"no luck","retry_count":2}`)
 	first, second, third := <-runs, <-runs, <-runs
 	if second.Sub(first) < 200*time.Millisecond || third.Sub(second) < 400*time.Millisecond {
 		t.Errorf("the retries began %v and %v after the run before", second.Sub(first), third.Sub(second))
+	}
+}
+
+// TestBackoffCapOfGloomWorkers: the waits between the runs at Gloom workers grow no further than --backoff-cap, the
+// runs at max_retry, and a worker may still ask for another wait or for none.
+func TestBackoffCapOfGloomWorkers(t *testing.T) {
+	t.Parallel()
+	b := startShared(t, nil)
+	c := start(t, append(brokerFlags(b), "--backoff-base", "100ms", "--backoff-cap", "300ms")...).client(t, jsonType)
+	var runs atomic.Int32
+	startGloomWorker(t, b.WorkerAddr().String(), "jq.sock", func(_ context.Context, j *gloom.Job) (any, error) {
+		switch n := runs.Add(1); {
+		case n == 5:
+			return nil, gloom.RetryAfter(errors.New("later"), 2*time.Second)
+		case strings.Contains(string(j.Body), "final") && n == 7:
+			return nil, gloom.Fatal(errors.New("the last"))
+		}
+		return nil, errors.New("no luck")
+	})
+	for argument, want := range map[string]struct {
+		runs  int32
+		reply string
+	}{
+		`{}`:            {9, `{"status":"error","message":"no luck","retry_count":8}`},
+		`{"x":"final"}`: {7, `{"status":"error","message":"the last"}`},
+	} {
+		runs.Store(0)
+		from := time.Now()
+		id := c.enqueue(`{"name":"sock","argument":` + argument + `,"max_retry":8}`)
+		c.do("GET", "/job/"+id+"/polling?timeout=60", "").wantStatus(200).has(want.reply)
+		// Without the cap the waits are 0.1, 0.2, 0.4, 0.8, 2, 3.2 seconds and so on.
+		if d, n := time.Since(from), runs.Load(); n != want.runs || d < 2*time.Second || d > 6*time.Second {
+			t.Errorf("argument %s: %d runs in %v", argument, n, d)
+		}
 	}
 }
 

@@ -164,4 +164,8 @@ type Outcome struct {
 	Message    string
 	ReportedAt int64 // finished_at, in milliseconds since 1970; 0: not reported
 	Lost       bool  // its worker was lost
+	// A Gloom worker may ask for a retry after Delay; 0: it did not. Retried is how often the job has
+	// been retried if the broker has used up its retries.
+	Delay   time.Duration
+	Retried int32
 }

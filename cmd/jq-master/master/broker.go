@@ -363,7 +363,7 @@ func (c *brokerConn) submitJob(s *submission) error {
 			j.Body = pack.AppendJSON(nil, s.argument)
 		}
 		j.Timeout, j.Backoff = s.timeout+brokerGrace, s.backoff
-		if j.Retries = s.retries; j.Retries <= 0 {
+		if j.Retries = int(s.retries); j.Retries <= 0 {
 			j.Retries = gloom.NoRetries
 		}
 	}
@@ -410,7 +410,13 @@ func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 		}
 		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.number) })
 	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
-		o := &job.Outcome{Reason: job.Other, Message: failed.Reason}
+		o := &job.Outcome{Reason: job.Other, Message: failed.Reason, Retry: !failed.Final}
+		if o.Retry {
+			o.Retried = s.retried
+		}
+		if failed.Later {
+			o.Delay = max(failed.Delay, time.Millisecond)
+		}
 		c.runCommand(func(m *machine) { m.onBrokerAnswer(s.id, s.number, o, failed.Lost) })
 	default:
 		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.number) })

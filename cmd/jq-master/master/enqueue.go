@@ -286,11 +286,13 @@ func (m *machine) submit(r *record, age time.Duration) {
 	r.submitted, r.handedOut, r.priorityStale, r.submission = true, false, false, m.submissions
 	s := submission{
 		id: r.ID, number: r.submission, typ: m.typeOf(r), priority: m.brokerPriority(r), age: age, groups: m.limitGroups(r.constraints.groups()),
-		retries: int(r.MaxRetry - r.Retries), backoff: m.BackoffBase, timeout: r.Timeout.Duration() + m.TimeoutGrace,
+		retries: r.MaxRetry - r.Retries, backoff: min(m.maxBackoff(r.Retries+1), maxBrokerBackoff), timeout: r.Timeout.Duration() + m.TimeoutGrace,
 	}
 	if !m.needsOwnWorker(r) {
 		s.argument = r.Argument
+		s.retries = m.brokerRetries(r)
 	}
+	s.retried = r.Retries + s.retries
 	s.delay = m.remainingWait(r)
 	if run := r.currentRun(); run != nil {
 		run.onlyThisWorker = true

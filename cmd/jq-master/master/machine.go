@@ -185,8 +185,9 @@ type submission struct {
 	age      time.Duration
 	delay    time.Duration
 	groups   []string
-	retries  int
-	backoff  time.Duration // before the first retry of a Gloom worker; the broker doubles it
+	retries  int32         // how many the broker makes after failures of Gloom workers
+	retried  int32         // the job's number of retries once the broker has made these
+	backoff  time.Duration // before the first of them; the broker doubles it
 	timeout  time.Duration
 	argument []byte // nil: only the master's own workers run it
 }

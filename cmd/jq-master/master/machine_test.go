@@ -599,3 +599,31 @@ func TestClockIsSet(t *testing.T) {
 		})
 	}
 }
+
+// TestMaxBackoff: the longest wait doubles with each retry up to the cap, and the broker makes the
+// retries whose waits it can keep below the cap.
+func TestMaxBackoff(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		base, limit   time.Duration
+		retry         int32
+		want          time.Duration
+		brokerRetries int32 // of those from this one on
+	}{
+		{time.Second, 10 * time.Minute, 1, time.Second, 9},
+		{time.Second, 10 * time.Minute, 10, 512 * time.Second, 0},
+		{time.Second, 10 * time.Minute, 11, 10 * time.Minute, 0},
+		{time.Second, time.Second, 1, time.Second, 0},
+		{day, 365 * day, 1, day, 1},
+		{day, 365 * day, 9, 256 * day, 0},
+		{time.Hour, 365 * day, 40, 365 * day, 0},
+		{time.Millisecond, day, 1000, day, 0},
+	} {
+		m := newMachine(DefaultLimits(), 1)
+		m.BackoffBase, m.BackoffCap = c.base, c.limit
+		r := &record{Job: &job.Job{Attributes: job.Attributes{MaxRetry: job.MaxRetries}, Retries: c.retry - 1}}
+		if d, n := m.maxBackoff(c.retry), m.brokerRetries(r); d != c.want || n != c.brokerRetries {
+			t.Errorf("%v to %v: before retry %d at most %v, and %d retries by the broker", c.base, c.limit, c.retry, d, n)
+		}
+	}
+}

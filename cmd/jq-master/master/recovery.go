@@ -340,6 +340,7 @@ func (m *machine) recordAttempt(r *record, o *job.Outcome) {
 	j := r.nextState()
 	j.State, j.Worker, j.Started, j.Finished = job.Running, job.ID{}, m.wallTime, 0
 	j.Attempt++
+	j.Retries = max(j.Retries, o.Retried)
 	j.Deadline = m.wallTime + toMillis(m.TimeoutGrace)
 	run := &run{worker: m.gloomWorker, stateBefore: r.State, deadline: never, delivered: true}
 	r.ensureRunInfo().run = run

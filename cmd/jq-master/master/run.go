@@ -1,12 +1,14 @@
 package master
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/wire"
 )
 
 // onHandout is called when the broker hands out a job to a worker. alreadyRuns says that the worker
@@ -267,7 +269,7 @@ func (m *machine) end(r *record, o *job.Outcome, reported bool) {
 	if !o.Success {
 		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
 		if o.Retry && r.Retries < r.MaxRetry {
-			m.retry(r, run, j)
+			m.retry(r, run, j, o.Delay)
 			return
 		}
 		j.State = job.Failed
@@ -312,12 +314,11 @@ const (
 // nilValue is the result of a run whose worker returned none.
 var nilValue = []byte{0xc0}
 
-// retry lets a failed job wait for its backoff.
-func (m *machine) retry(r *record, run *run, j *job.Job) {
+// retry lets a failed job wait for a delay or, if that is 0, for its backoff.
+func (m *machine) retry(r *record, run *run, j *job.Job, delay time.Duration) {
 	j.State = job.Retrying
 	j.Retries++
-	d := m.backoff(int(j.Retries))
-	j.Due = m.wallTime + toMillis(d)
+	j.Due = m.wallTime + toMillis(cmp.Or(delay, m.backoff(j.Retries)))
 	m.write(opEnd, r, j, 0, 0, func() {
 		m.ledger.Retries++
 		waitLeft := m.remainingWait(r)
@@ -326,15 +327,32 @@ func (m *machine) retry(r *record, run *run, j *job.Job) {
 	})
 }
 
-// backoff returns a random wait before retry n (counted from 1), between half of a limit and all of
-// it. The limit doubles with each retry, up to BackoffCap.
-func (m *machine) backoff(n int) time.Duration {
-	d := m.BackoffCap
-	if n <= 40 && m.BackoffBase<<(n-1) < d && m.BackoffBase<<(n-1) > 0 {
-		d = m.BackoffBase << (n - 1)
-	}
+// backoff returns a random wait before retry n (counted from 1), between half of maxBackoff and all
+// of it.
+func (m *machine) backoff(n int32) time.Duration {
+	d := m.maxBackoff(n)
 	return d/2 + time.Duration(m.rng.Int64N(int64(d-d/2)+1))
 }
+
+// maxBackoff returns the longest wait before retry n. It doubles with each retry, up to BackoffCap.
+func (m *machine) maxBackoff(n int32) time.Duration {
+	if m.BackoffBase > m.BackoffCap>>(n-1) {
+		return m.BackoffCap
+	}
+	return m.BackoffBase << (n - 1)
+}
+
+// brokerRetries returns how many retries of a job the broker may make after failures of Gloom
+// workers. It knows no BackoffCap, and adds up to a quarter to each wait.
+func (m *machine) brokerRetries(r *record) (n int32) {
+	for r.Retries+n < r.MaxRetry && m.maxBackoff(r.Retries+n+1) <= min(m.BackoffCap/5*4, maxBrokerBackoff) {
+		n++
+	}
+	return n
+}
+
+// maxBrokerBackoff is the longest backoff that the broker takes.
+const maxBrokerBackoff = wire.MaxBackoffMS * time.Millisecond
 
 // addAttempt adds the run that has just ended to the attempts of a job.
 func addAttempt(j *job.Job, a *job.Attempt) {

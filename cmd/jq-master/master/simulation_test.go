@@ -332,7 +332,7 @@ type naiveJob struct {
 	ready     int64
 	worker    job.ID
 	running   bool
-	runs      int
+	runs      int32
 }
 
 func (b *naiveBroker) later(f func()) { b.todo = append(b.todo, f) }
@@ -429,7 +429,7 @@ func (b *naiveBroker) fail(j *naiveJob, lost bool) {
 	b.later(func() {
 		b.w.step(b.machine, func() {
 			if lost && !strings.HasPrefix(j.typ, "jq~") {
-				b.machine.onBrokerAnswer(j.id, j.number, &job.Outcome{Reason: job.Other, Message: "its worker was lost"}, true)
+				b.machine.onBrokerAnswer(j.id, j.number, &job.Outcome{Reason: job.Other, Message: "its worker was lost", Retry: true, Retried: j.retried}, true)
 			} else {
 				b.machine.onNotAtBroker(j.id, j.number)
 			}
