@@ -73,6 +73,9 @@ func ParseState(name string) (State, bool) {
 	return State(max(i, 0)), i >= 0
 }
 
+// Waits reports whether the job is queued or retrying.
+func (s State) Waits() bool { return s == Queued || s == Retrying }
+
 // Ended reports whether the job has ended: only an operator can make it run again.
 func (s State) Ended() bool { return s >= Done }
 

@@ -47,7 +47,7 @@ func (j *Job) HoldsKey(now int64) bool {
 	case u.Period == unique.PeriodWindow:
 		return now < u.Until
 	case u.Period == unique.PeriodWaiting:
-		return j.State == Queued || j.State == Retrying
+		return j.State.Waits()
 	}
 	return !j.State.Ended()
 }

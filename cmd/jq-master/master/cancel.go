@@ -30,8 +30,8 @@ func (m *machine) cancelVisible(id job.ID, reply func(error)) {
 		return
 	}
 	m.cancel(id, false, func(err error) {
-		if f, ok := err.(*job.Fault); ok && f.Code == job.NotCancelable {
-			err = job.Refuse(job.WrongState, "", "%s", f.Reason)
+		if codeOf(err) == job.NotCancelable {
+			err = job.Refuse(job.WrongState, "", "%s", err.(*job.Fault).Reason)
 		}
 		reply(err)
 	})

@@ -254,11 +254,10 @@ func constraintOf(namespace, group string) (id string, ok bool) {
 // group returns the name of the constraint's group for a kind of limit and a value. Concurrency
 // and rate have separate groups, so that a running job can be in the group for concurrency alone.
 func (k *constraint) group(kind byte, value valueHash) string {
-	name := string(kind) + ":" + k.groupPrefix
-	if k.valueOf != nil {
-		name += ":" + hex.EncodeToString(value[:])
+	if k.valueOf == nil {
+		return k.pattern(kind)
 	}
-	return name
+	return string(kind) + ":" + k.groupPrefix + ":" + hex.EncodeToString(value[:])
 }
 
 // pattern returns a pattern that matches exactly the constraint's groups of one kind.

@@ -10,13 +10,6 @@ import (
 	"gloom/cmd/jq-master/store"
 )
 
-func codeOf(err error) job.Code {
-	if f, ok := err.(*job.Fault); ok {
-		return f.Code
-	}
-	return job.Code{}
-}
-
 // TestResultsBounded: results beyond max-bytes are refused, and their runs wait for the worker to
 // report again. When there is room again, all reports succeed.
 func TestResultsBounded(t *testing.T) {

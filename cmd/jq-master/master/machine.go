@@ -363,9 +363,6 @@ func (r *record) currentRun() *run {
 	return r.runInfo.run
 }
 
-// isWaiting reports whether the job is queued or retrying.
-func (r *record) isWaiting() bool { return r.State == job.Queued || r.State == job.Retrying }
-
 // nextState returns a copy of the job with the next Rev. The caller makes the copy the next state
 // of the job.
 func (r *record) nextState() *job.Job {
@@ -405,7 +402,7 @@ func (m *machine) countJob(r *record, delta int) {
 			m.liveNames += delta
 		}
 	}
-	if delta > 0 && r.isWaiting() {
+	if delta > 0 && r.State.Waits() {
 		m.oldestWaiting = min(m.oldestWaiting, r.Seq)
 	}
 	m.bytes += int64(delta) * r.size()

@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -64,7 +65,7 @@ func (w *simulation) advance() {
 	}
 	for r := range w.machine.jobs.All() { // the broker must have the waiting jobs as the machine has them
 		b := w.broker.jobs[r.ID]
-		if b == nil || !r.submitted || !r.isWaiting() || r.op != opNone || b.running || slices.ContainsFunc(w.machine.pendingResubmits, func(l pendingResubmit) bool { return l.id == r.ID }) {
+		if b == nil || !r.submitted || !r.State.Waits() || r.op != opNone || b.running || slices.ContainsFunc(w.machine.pendingResubmits, func(l pendingResubmit) bool { return l.id == r.ID }) {
 			continue
 		}
 		if !slices.Equal(b.groups, r.constraints.groups()) {
@@ -618,6 +619,7 @@ func TestMaxBackoff(t *testing.T) {
 		{day, 365 * day, 9, 256 * day, 0},
 		{time.Hour, 365 * day, 40, 365 * day, 0},
 		{time.Millisecond, day, 1000, day, 0},
+		{time.Second, day, math.MinInt32, day, 0}, // after math.MaxInt32 retries, in a strange record
 	} {
 		m := newMachine(DefaultLimits(), 1)
 		m.BackoffBase, m.BackoffCap = c.base, c.limit

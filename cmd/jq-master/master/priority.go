@@ -18,7 +18,7 @@ func (m *machine) reprioritize(id job.ID, priority int32, reply func(error)) {
 	case r.op != opNone:
 		r.addOnIdle(func() { m.reprioritize(id, priority, reply) })
 		return
-	case !r.isWaiting():
+	case !r.State.Waits():
 		reply(job.Refuse(job.WrongState, "", "the job's status is %v; only queued and retrying jobs can get another priority", r.State))
 		return
 	case r.Priority == priority:

@@ -98,7 +98,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		detail := &Detail{Job: r.Job, Position: -1}
 		detail.HasResult = r.runInfo != nil && r.runInfo.dropAt != 0
 		switch {
-		case !r.isWaiting():
+		case !r.State.Waits():
 		case mc.awayErr != nil:
 			detail.WaitReason = "the store is away"
 		case mc.draining:
@@ -117,7 +117,7 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		}
 		return detail, nil
 	})
-	if err != nil || conn == nil || detail.Job.State != job.Queued && detail.Job.State != job.Retrying {
+	if err != nil || conn == nil || !detail.Job.State.Waits() {
 		return detail, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -220,15 +220,13 @@ type Action struct {
 // whom cancelled jobs are visible.
 var (
 	RetryAction  = Action{func(s job.State) bool { return s == job.Failed || s == job.Cancelled || s == job.Retrying }, (*machine).revive}
-	CancelAction = Action{isWaitingState, (*machine).cancelVisible}
+	CancelAction = Action{job.State.Waits, (*machine).cancelVisible}
 )
 
 // PriorityAction returns the action that gives waiting jobs another priority.
 func PriorityAction(priority int32) Action {
-	return Action{isWaitingState, func(m *machine, id job.ID, reply func(error)) { m.reprioritize(id, priority, reply) }}
+	return Action{job.State.Waits, func(m *machine, id job.ID, reply func(error)) { m.reprioritize(id, priority, reply) }}
 }
-
-func isWaitingState(s job.State) bool { return s == job.Queued || s == job.Retrying }
 
 // Act applies an action to one job.
 func (m *Master) Act(ctx context.Context, action Action, id job.ID) error {
@@ -275,7 +273,7 @@ func (m *Master) Bulk(ctx context.Context, action Action, f *Filter, limit int, 
 	for i := range targets {
 		if err = m.Act(ctx, action, targets[i].id); err == nil {
 			t.Affected++
-		} else if f, ok := err.(*job.Fault); !ok || f.Code != job.WrongState && f.Code != job.UnknownJob {
+		} else if code := codeOf(err); code != job.WrongState && code != job.UnknownJob {
 			if t.Affected == 0 {
 				return t, err
 			}
@@ -450,7 +448,7 @@ func (m *machine) eachWaiting(f func(r *record) bool) {
 	from, _ := m.find(m.oldestWaiting)
 	first := true
 	for _, p := range m.bySeq[from:min(len(m.bySeq), from+maxListed)] {
-		if r := p.rec; r != nil && r.isWaiting() {
+		if r := p.rec; r != nil && r.State.Waits() {
 			if first = false; !f(r) {
 				return
 			}

@@ -144,7 +144,7 @@ func (m *machine) submitSlice(budget int) (more bool) {
 	for ; budget > 0 && m.submitIndex < len(m.bySeq); budget-- {
 		r := m.bySeq[m.submitIndex].rec
 		m.submitIndex++
-		if r != nil && !r.submitted && r.isWaiting() {
+		if r != nil && !r.submitted && r.State.Waits() {
 			m.submit(r, toBrokerDuration(m.relinkStart-r.Enqueued))
 		}
 	}
@@ -253,7 +253,7 @@ func (m *machine) onTooLong(id job.ID) {
 		return
 	}
 	r.tooLong, r.submitted = true, false
-	if r.isWaiting() {
+	if r.State.Waits() {
 		m.submitWaiting(r)
 	}
 }
@@ -261,7 +261,7 @@ func (m *machine) onTooLong(id job.ID) {
 // onChangeRefused is called when the broker has refused to change a job's groups or, if ofDelay is
 // set, its delay, because the job is just being handed out or given back.
 func (m *machine) onChangeRefused(id job.ID, ofDelay bool) {
-	if r := m.jobs.Get(id); r != nil && r.submitted && r.isWaiting() {
+	if r := m.jobs.Get(id); r != nil && r.submitted && r.State.Waits() {
 		m.pendingResubmits = append(m.pendingResubmits, pendingResubmit{id: id, resubmitAt: m.now + toMillis(resubmitPause), onlyDelay: ofDelay})
 	} else if r != nil && !ofDelay {
 		r.stale = true
@@ -294,18 +294,18 @@ func (m *machine) resubmitPending() {
 		r := m.jobs.Get(p.id)
 		switch {
 		case r == nil || r.State.Ended():
-		case p.onlyDelay && r.isWaiting():
+		case p.onlyDelay && r.State.Waits():
 			m.sendDelay(r)
 		case p.onlyDelay: // it runs; the end of the run sets another delay
-		case r.submitted && r.isWaiting():
+		case r.submitted && r.State.Waits():
 			m.regroup(r)
 		case r.submitted:
 			r.stale = true
 		case p.outcome != nil && r.op != opNone:
 			return false
-		case p.outcome != nil && r.isWaiting() && !r.handedOut && r.submission == p.number:
+		case p.outcome != nil && r.State.Waits() && !r.handedOut && r.submission == p.number:
 			m.recordAttempt(r, p.outcome)
-		case r.isWaiting() || r.runInfo.run.brokerJob == nil:
+		case r.State.Waits() || r.runInfo.run.brokerJob == nil:
 			m.submitWaiting(r)
 		}
 		return true

@@ -66,7 +66,7 @@ func TestBrokerEnds(t *testing.T) {
 			w.store.flush()
 			w.pass(2 * resubmitPause)
 			w.broker.serveSome(1 << 20)
-			if !r.isWaiting() || r.Attempt != 0 || w.broker.jobs[r.ID] == nil {
+			if !r.State.Waits() || r.Attempt != 0 || w.broker.jobs[r.ID] == nil {
 				t.Errorf("the job is %v after %d attempts, the broker has %v", r.State, r.Attempt, w.broker.jobs[r.ID])
 			}
 		})

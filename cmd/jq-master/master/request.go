@@ -191,7 +191,13 @@ func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 	return a.v, a.err
 }
 
-func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
+// codeOf returns the code of a Fault, and no code for other errors.
+func codeOf(err error) (code job.Code) {
+	if f, ok := err.(*job.Fault); ok {
+		code = f.Code
+	}
+	return code
+}
 
 // Cancel ends a waiting job. With force, it also ends a running one.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
@@ -253,7 +259,7 @@ func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 		}
 		mc.report(w, p, reply)
 	})
-	if err != nil && ctx.Err() != nil && !isFault(err) {
+	if err != nil && ctx.Err() != nil && codeOf(err) == (job.Code{}) {
 		if !m.opt.Store.HoldsLease() {
 			return errStandby
 		}

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
-	"unicode/utf8"
 
 	"gloom/cmd/jq-master/job"
 	"gloom/wire"
@@ -378,11 +378,8 @@ func (m *machine) limitOutcome(o *job.Outcome) *job.Outcome {
 
 // truncate shortens s to the given number of bytes, or a few less so that it splits no character.
 func truncate(s string, limit int) string {
-	if len(s) <= limit {
-		return s
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "")
 	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
+	return s
 }

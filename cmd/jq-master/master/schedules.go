@@ -319,7 +319,7 @@ func (m *Master) putFile(ctx context.Context, specs map[schedule.Key]schedule.Sp
 		if there || !s.FromFile {
 			continue
 		}
-		if err := m.DropSchedule(ctx, s.Name, true); err != nil && !isUnknown(err) {
+		if err := m.DropSchedule(ctx, s.Name, true); err != nil && codeOf(err) != job.UnknownSchedule {
 			return err
 		}
 		dropCount++
@@ -335,9 +335,4 @@ func (m *Master) putFile(ctx context.Context, specs map[schedule.Key]schedule.Sp
 	}
 	m.log.Info().Int("schedules", len(specs)).Int("changed", putCount).Int("deleted", dropCount).Msg("the schedules of the file are stored")
 	return nil
-}
-
-func isUnknown(err error) bool {
-	var f *job.Fault
-	return errors.As(err, &f) && f.Code == job.UnknownSchedule
 }

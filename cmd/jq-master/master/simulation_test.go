@@ -199,12 +199,12 @@ func (w *simulation) check() {
 		if r.State == job.Running && r.runInfo.timerIndex < 0 && r.op == opNone {
 			w.fatalf("job %v runs without a deadline", r.ID)
 		}
-		if r.isWaiting() && r.op == opNone && mc.workersMayGetJobs && !r.submitted && !slices.ContainsFunc(mc.pendingResubmits, func(l pendingResubmit) bool { return l.id == r.ID }) {
+		if r.State.Waits() && r.op == opNone && mc.workersMayGetJobs && !r.submitted && !slices.ContainsFunc(mc.pendingResubmits, func(l pendingResubmit) bool { return l.id == r.ID }) {
 			w.fatalf("job %v waits, and the broker does not have it", r.ID)
 		}
 	}
 	oldest := time.Duration(0)
-	if i := slices.IndexFunc(mc.bySeq, func(p seqEntry) bool { return p.rec != nil && p.rec.isWaiting() }); i >= 0 && !mc.loading {
+	if i := slices.IndexFunc(mc.bySeq, func(p seqEntry) bool { return p.rec != nil && p.rec.State.Waits() }); i >= 0 && !mc.loading {
 		oldest = mc.age(mc.bySeq[i].rec)
 	}
 	if got := mc.oldest(); got != oldest && !mc.loading {

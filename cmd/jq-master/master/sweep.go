@@ -142,7 +142,7 @@ func (m *machine) regroupBy(r *record, g *constraintSet) {
 	if slices.Equal(oldSet.groups(), r.constraints.groups()) {
 		return
 	}
-	if r.isWaiting() {
+	if r.State.Waits() {
 		m.regroup(r)
 	} else {
 		r.stale = true

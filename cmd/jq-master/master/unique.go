@@ -47,10 +47,10 @@ func (m *machine) shareKey(e *enqueueRequest) (goesOn bool) {
 	case !holder.rec.HoldsKey(m.wallTime):
 		m.uniques[k] = &claim{replaced: holder.rec}
 		return true
-	case s.Mode == unique.ModeReplace && holder.rec.isWaiting():
+	case s.Mode == unique.ModeReplace && holder.rec.State.Waits():
 		n.Unique.Replaces, n.Unique.ReplacesRev = holder.rec.ID, holder.rec.Rev+1
 		return true
-	case s.Mode == unique.ModeExtend && holder.rec.isWaiting():
+	case s.Mode == unique.ModeExtend && holder.rec.State.Waits():
 		m.postpone(holder.rec, n, e)
 	default:
 		m.replyHolder(e, holder.rec, unique.AnswerKept)
@@ -150,7 +150,7 @@ func (m *machine) finishReplacing() {
 	for _, holder := range m.uniques {
 		if r := holder.rec; r.State == job.Queued && r.Rev == 0 && !r.Unique.Replaces.IsZero() {
 			old, rev := m.jobs.Get(r.Unique.Replaces), r.Unique.ReplacesRev
-			if old != nil && old.isWaiting() && (rev == 0 || old.Rev == rev-1) {
+			if old != nil && old.State.Waits() && (rev == 0 || old.Rev == rev-1) {
 				m.cancelNow(old, func(error) {})
 			}
 		}

@@ -63,19 +63,17 @@ func kindOf(err error) kind {
 		return kindAway // no answer, or errUnexpectedAnswer: the connection broke, or it took too long
 	}
 	text := answer.Error()
-	switch {
-	case strings.HasPrefix(text, "FENCED "):
-		return kindFenced
-	case strings.HasPrefix(text, "LOST "):
-		return kindLost
-	case strings.HasPrefix(text, "CONFLICT "):
-		return kindConflict
-	}
-	if strings.HasPrefix(text, "OOM ") {
-		return kindFull
-	}
 	hasPrefix := func(prefix string) bool { return strings.HasPrefix(text, prefix) }
-	if slices.ContainsFunc(faultyPrefixes, hasPrefix) || hasPrefix("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(accessDeniedPrefixes, hasPrefix) {
+	switch {
+	case hasPrefix("FENCED "):
+		return kindFenced
+	case hasPrefix("LOST "):
+		return kindLost
+	case hasPrefix("CONFLICT "):
+		return kindConflict
+	case hasPrefix("OOM "):
+		return kindFull
+	case slices.ContainsFunc(faultyPrefixes, hasPrefix), hasPrefix("ERR ") && strings.Contains(text, inScript) && !slices.ContainsFunc(accessDeniedPrefixes, hasPrefix):
 		return kindFaulty
 	}
 	return kindAway

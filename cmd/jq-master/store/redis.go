@@ -118,19 +118,15 @@ func (r *Redis) Watch(changed func(error)) { r.onAway = changed }
 
 // Lost implements Store. The channel is nil before the first Acquire.
 func (r *Redis) Lost() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.term == nil {
-		return nil
+	if t := r.current(); t != nil {
+		return t.lost
 	}
-	return r.term.lost
+	return nil
 }
 
 // Err implements Store.
 func (r *Redis) Err() error {
-	r.mu.Lock()
-	t := r.term
-	r.mu.Unlock()
+	t := r.current()
 	if t == nil {
 		return nil
 	}
