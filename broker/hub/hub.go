@@ -128,8 +128,7 @@ func (h *Hub) Now() int64 { return h.clock() }
 // Fleet lends jobs to other brokers and borrows theirs, as peers of the core. Its methods are
 // called with the hub's lock held and must not call the hub.
 type Fleet interface {
-	// HandleEffect handles an effect for a peer of the fleet. It returns false for the effects of other
-	// peers.
+	// HandleEffect handles an effect for a peer of the fleet. It returns false for other peers.
 	HandleEffect(e *broker.Effect) bool
 	// Step is called after each step of the core, and Tick at the time that NextTick returns. Step
 	// reports whether there is something to send.
@@ -152,14 +151,15 @@ func (h *Hub) JoinFleet(join func(core *broker.Broker, now int64, apply func([]b
 // Do runs fn on the core under the lock and sends the effects that fn returns. It is for
 // operators' requests: after a long call it sleeps (see clock.GiveWay). fn must be brief.
 func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
-	defer clock.GiveWay(time.Now())
-	h.Update(func(now int64) { h.appendEffects(fn(h.core, now)) })
+	var begun time.Time
+	h.Update(func(now int64) { begun = time.Now(); h.appendEffects(fn(h.core, now)) })
+	clock.GiveWay(begun)
 }
 
 // View runs fn under the lock, and sleeps like Do. fn must not change or retain any part of the core.
 func (h *Hub) View(fn func(core *broker.Broker, now int64)) {
-	defer clock.GiveWay(time.Now())
 	h.mu.Lock()
+	defer clock.GiveWay(time.Now())
 	defer h.mu.Unlock()
 	fn(h.core, h.clock())
 }

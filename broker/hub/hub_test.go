@@ -515,6 +515,25 @@ func TestOutputOfClosingConnCounts(t *testing.T) {
 	}
 }
 
+// TestCallersThatWaitedDoNotSleep: to have waited for the lock is no reason to leave it to others.
+func TestCallersThatWaitedDoNotSleep(t *testing.T) {
+	const held = 300 * time.Millisecond
+	for name, call := range map[string]func(h *hub.Hub){
+		"View": func(h *hub.Hub) { h.View(func(*broker.Broker, int64) {}) },
+		"Do":   func(h *hub.Hub) { h.Do(func(*broker.Broker, int64) []broker.Effect { return nil }) },
+	} {
+		h := newHub(0)
+		locked, returned := make(chan bool), make(chan time.Time)
+		go h.Update(func(int64) { close(locked); time.Sleep(held) })
+		<-locked
+		begun := time.Now()
+		go func() { call(h); returned <- time.Now() }()
+		if took := (<-returned).Sub(begun); took > held+held/2 {
+			t.Errorf("%s took %v for a lock that was held for %v", name, took, held)
+		}
+	}
+}
+
 // TestCallersGiveWay: a caller that takes the lock again and again leaves it to others for as long as it
 // holds it.
 func TestCallersGiveWay(t *testing.T) {
