@@ -34,7 +34,6 @@ import (
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/store"
-	"gloom/wire"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -284,7 +283,7 @@ func (b *Bridge) startSlots(target string, slots int) {
 		return
 	}
 	b.stopSlots(target)
-	typ := b.typeOf(target)
+	typ := b.cfg.TypeOf(target)
 	ctx, stop := context.WithCancel(b.ctx)
 	b.stopSlotsOf[target] = stop
 	b.link.KeepSlots(ctx, &b.slotConns, slots, func(connection int) *gloom.Worker {
@@ -303,7 +302,7 @@ func (b *Bridge) stopSlots(target string) {
 		stop()
 		delete(b.stopSlotsOf, target)
 		for n := range maxConcurrency / link.MaxSlots {
-			b.link.ForgetSide(connectionName(b.typeOf(target), n+1))
+			b.link.ForgetSide(connectionName(b.cfg.TypeOf(target), n+1))
 		}
 	}
 }
@@ -316,18 +315,10 @@ func connectionName(typ string, connection int) string {
 	return fmt.Sprintf("%s, connection %d", typ, connection)
 }
 
-// typeOf returns the type of a target's jobs; with a launcher, the type is private to this daemon.
-func (b *Bridge) typeOf(target string) string {
-	if c := b.cfg; c.Launcher != "" {
-		return c.Name + "/" + c.MySQL.Database + "." + c.MySQL.Table + "/" + target
-	}
-	return b.cfg.Broker.TypePrefix + target
-}
-
 // addToMachine adds a target, unless the broker would refuse its jobs.
 func (b *Bridge) addToMachine(target string, concurrency int) error {
-	if err := wire.CheckName("type", b.typeOf(target)); err != nil {
-		return fmt.Errorf("target '%s' cannot have jobs: %s", target, err.Reason)
+	if err := b.cfg.CheckTarget(target); err != nil {
+		return err
 	}
 	return b.machine.Add(target, concurrency)
 }

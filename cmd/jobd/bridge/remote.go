@@ -65,7 +65,7 @@ func (b *Bridge) askWorkers(r *row) (final store.Result, known bool) {
 			failpoint.Reach("remote: submitted")
 			res, err = p.Result(b.ctx)
 		}
-		b.submitter.NoteRefusal(b.typeOf(r.Target), err, true)
+		b.submitter.NoteRefusal(b.cfg.TypeOf(r.Target), err, true)
 		result, reason := runResultOf(err)
 		r.mayStillRun = result == runUnknown && errors.Is(err, gloom.ErrLost)
 		if errors.Is(err, gloom.ErrCancelled) && b.isStopping() {

@@ -96,7 +96,7 @@ func TestTargetWithHalfItsConnectionsIsUnhealthy(t *testing.T) {
 	f := startBridge(t, storetest.NewTable(), cfg)
 	joinedCount := func() int {
 		n := 0
-		s.server.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkerCount(wire.Canonical(nil, f.typeOf("a"))) })
+		s.server.Hub().View(func(b *broker.Broker, _ int64) { n = b.IdleWorkerCount(wire.Canonical(nil, f.cfg.TypeOf("a"))) })
 		return n
 	}
 	eventually(t, "all slots are joined", func() bool { return joinedCount() == 2 && f.Health() == nil })

@@ -45,7 +45,7 @@ func (b *Bridge) submitRow(r *row) {
 				_, err = p.Result(b.ctx)
 			}
 		}
-		b.submitter.NoteRefusal(b.typeOf(r.Target), err, true)
+		b.submitter.NoteRefusal(b.cfg.TypeOf(r.Target), err, true)
 		// If no slot has begun the row, it has not run. Otherwise that slot ends it.
 		if b.hasBegun(r) {
 			b.waitFor(r, -1)
@@ -89,7 +89,7 @@ func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
 // jobOf returns the job of a row, without its body.
 func (b *Bridge) jobOf(r *row) gloom.Job {
 	return gloom.Job{
-		ID: b.idPrefix + strconv.FormatInt(r.ID, 10), Type: b.typeOf(r.Target), Priority: r.Priority, Retries: gloom.NoRetries,
+		ID: b.idPrefix + strconv.FormatInt(r.ID, 10), Type: b.cfg.TypeOf(r.Target), Priority: r.Priority, Retries: gloom.NoRetries,
 	}
 }
 

@@ -198,6 +198,7 @@ func TestWorkerErrorsAreReported(t *testing.T) {
 		{"[targets]\n", "[targets]\nany = 0.9\n", "target 'any' has invalid value"},
 		{"[targets]\n", "[targets]\nany = -3\n", "target 'any' has invalid value"},
 		{"[targets]\n", "[targets]\nnull = 1\n", "word 'null' is reserved, please don't use it as a target name"},
+		{"[targets]\n", "[targets]\ncaf\xe9 = 1\n", "target 'caf\xe9' cannot have jobs: type must be UTF-8, not /d.t/caf\ufffd"},
 	}
 	for _, tc := range tests {
 		if !strings.Contains(minimalFile, tc.old) {

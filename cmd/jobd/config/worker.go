@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/cmd/jobd/peer"
+	"gloom/wire"
 )
 
 // The configuration files have these paths by default.
@@ -221,6 +223,25 @@ func (w *Worker) readTargets(doc *document, r *reader) {
 			r.failAt(list.lines[e.key], "target '%s' has invalid value", e.key)
 			continue
 		}
+		if err := w.CheckTarget(e.key); err != nil {
+			r.failAt(list.lines[e.key], "%w", err)
+		}
 		w.Targets = append(w.Targets, Target{Name: e.key, Concurrency: min(n, math.MaxInt32)})
 	}
+}
+
+// TypeOf returns the type of a target's jobs; with a launcher, the type is private to this daemon.
+func (w *Worker) TypeOf(target string) string {
+	if w.Launcher != "" {
+		return w.Name + "/" + w.MySQL.Database + "." + w.MySQL.Table + "/" + target
+	}
+	return w.Broker.TypePrefix + target
+}
+
+// CheckTarget returns an error if a broker would refuse the jobs of a target.
+func (w *Worker) CheckTarget(target string) error {
+	if err := wire.CheckName("type", w.TypeOf(target)); err != nil {
+		return fmt.Errorf("target '%s' cannot have jobs: %s", target, err.Reason)
+	}
+	return nil
 }
