@@ -427,7 +427,7 @@ func (b *Bridge) label(target string) string {
 }
 
 func (b *Bridge) recordDatabase(caller string, err error) {
-	if err != nil && !store.IsAway(err) {
+	if err != nil && (!store.IsAway(err) || b.ctx.Err() != nil) { // a stop cancels statements
 		return
 	}
 	if b.database.record(caller, err) {

@@ -88,6 +88,33 @@ func TestReadOnlyDatabaseCountsAsAway(t *testing.T) {
 	}
 }
 
+// hangingStore is a store whose Renew gets no answer.
+type hangingStore struct {
+	store.Store
+	isRenewing chan struct{}
+}
+
+func (s hangingStore) Renew(ctx context.Context) error {
+	close(s.isRenewing)
+	<-ctx.Done()
+	return &store.AwayError{Err: ctx.Err()}
+}
+
+// TestStopIsNoOutage: a statement that a stop has cancelled is not told as an outage of the database.
+func TestStopIsNoOutage(t *testing.T) {
+	cfg, log := configFor(t), new(lockedBuffer)
+	cfg.Lease = time.Hour
+	s := hangingStore{storetest.NewTable().Open(cfg.Name, cfg.Lease, store.Process{}), make(chan struct{})}
+	b, err := open(t.Context(), cfg, zerolog.New(log), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-s.isRenewing
+	if err := b.Shutdown(t.Context()); err != nil || log.countText("away") > 0 {
+		t.Errorf("%v\n%s", err, log)
+	}
+}
+
 // lockedTable is a store whose table is locked: Accept waits until its context ends.
 type lockedTable struct{ store.Store }
 
