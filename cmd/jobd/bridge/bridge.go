@@ -180,7 +180,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	defer func() {
 		if err != nil {
 			b.tearDown()
-			s.Leave(context.WithoutCancel(ctx))
+			b.leave()
 		}
 	}()
 	var sp *spool

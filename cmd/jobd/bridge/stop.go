@@ -150,18 +150,23 @@ func (b *Bridge) signalAll(signal syscall.Signal) {
 
 // disconnect leaves the broker and the database.
 func (b *Bridge) disconnect(err error) {
-	leaveCtx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
 	b.cancel()
 	b.signalAll(syscall.SIGKILL)
 	b.tearDown()
-	if leaveErr := b.store.Leave(leaveCtx); leaveErr != nil {
-		b.log.Warn().Err(leaveErr).Msg("the lease could not be given up; it will expire")
-	}
+	b.leave()
 	b.store.Close()
 	b.mu.Lock()
 	b.err = err
 	b.answerWaiting()
 	b.mu.Unlock()
 	close(b.done)
+}
+
+// leave gives the lease up, so that others may settle the remaining rows at once.
+func (b *Bridge) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := b.store.Leave(ctx); err != nil {
+		b.log.Warn().Err(err).Msg("the lease could not be given up; it will expire")
+	}
 }

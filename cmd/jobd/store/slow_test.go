@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
@@ -46,15 +47,7 @@ func TestLockedTableHoldsUpWriteForItsLimit(t *testing.T) {
 	register(t, s)
 	accept(t, s, 5, "a")
 	s.LimitCalls(timeout)
-	conn, err := table.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES jobs WRITE"); err != nil {
-		t.Fatal(err)
-	}
-	defer conn.ExecContext(t.Context(), "UNLOCK TABLES")
+	lockJobs(t, table)
 	time.Sleep(ShapePeriod)
 	begin := time.Now()
 	if _, err := s.Write(t.Context(), Batch{StartRows: []int64{1}}); !IsAway(err) {
@@ -62,5 +55,36 @@ func TestLockedTableHoldsUpWriteForItsLimit(t *testing.T) {
 	}
 	if took := time.Since(begin); took > 3*(timeout+ShapePeriod) {
 		t.Errorf("the write took %v", took)
+	}
+}
+
+// TestLockedTableKeepsNoLease: while another session has locked the table, a daemon that stops gives its lease
+// up, for which it needs the companion table only.
+func TestLockedTableKeepsNoLease(t *testing.T) {
+	table := newSQLTable(t)
+	s := table.openWith(t, table.options("d"))
+	register(t, s)
+	lockJobs(t, table)
+	time.Sleep(ShapePeriod)
+	ctx, cancel := context.WithTimeout(t.Context(), ShapePeriod)
+	defer cancel()
+	if err := s.Leave(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// lockJobs locks the table of jobs in a session of its own until the test ends.
+func lockJobs(t *testing.T, table *sqlTable) {
+	t.Helper()
+	conn, err := table.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.ExecContext(context.Background(), "UNLOCK TABLES")
+		conn.Close()
+	})
+	if _, err := conn.ExecContext(t.Context(), "LOCK TABLES jobs WRITE"); err != nil {
+		t.Fatal(err)
 	}
 }

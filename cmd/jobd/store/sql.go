@@ -111,11 +111,13 @@ const (
 	maxConnections = 8
 	// maxReaders limits the connections that read for operators at a time. The others serve jobs.
 	maxReaders = 2
-	// shapePeriod is the interval at which the table's shape is read again, and limits each of these reads.
-	shapePeriod = 5 * time.Second
-	maxAttempts = 10 // of one transaction
-	minPause    = 6 * time.Millisecond
-	maxPause    = 375 * time.Millisecond
+	// shapePeriod is the interval at which the table's shape is read again, and shapeTimeout limits each of
+	// these reads: the transaction that waits for it may succeed although the table is locked.
+	shapePeriod  = 5 * time.Second
+	shapeTimeout = 2 * time.Second
+	maxAttempts  = 10 // of one transaction
+	minPause     = 6 * time.Millisecond
+	maxPause     = 375 * time.Millisecond
 )
 
 // Open connects, reads the table's shape and creates the companion table. If the user may not
@@ -226,7 +228,7 @@ func (s *SQL) refreshShape(ctx context.Context) {
 	if !due {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, shapePeriod)
+	ctx, cancel := context.WithTimeout(ctx, shapeTimeout)
 	defer cancel()
 	if err := s.readShape(ctx); err != nil {
 		s.options.Log.Debug().Err(err).Msg("the table's shape cannot be read")
