@@ -101,13 +101,11 @@ func (s *spool) entryOfName(path string) (e spoolEntry, err error) {
 	return e, err
 }
 
-// removeResult removes a result from the spool. If the file reappears after a power failure, its row no
-// longer belongs to this token and is left alone.
-func (s *spool) removeResult(token, id int64) {
-	if os.Remove(s.filePath(token, id)) == nil {
-		_ = durable.SyncDir(s.dir)
-	}
-}
+// removeResult removes a result from the spool. If the file reappears after a power failure, because
+// syncRemovals was not called in time, its row no longer belongs to this token and is left alone.
+func (s *spool) removeResult(token, id int64) { _ = os.Remove(s.filePath(token, id)) }
+
+func (s *spool) syncRemovals() { _ = durable.SyncDir(s.dir) }
 
 // removeUnfinished removes files that earlier daemons were writing when they were killed. Their
 // rows have no result in the spool.

@@ -410,6 +410,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	if err != nil {
 		w.log.WithLevel(logLevelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written; trying again")
 	}
+	hasRemoved := false
 	for _, c := range batch {
 		c.uncutResult = store.Result{} // discarded outputs stay in the spool
 		lossReason, isLost := result.LostRows[c.id]
@@ -418,7 +419,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			w.saveUnwritten(c)
 			retry = append(retry, c)
 		case isLost:
-			w.finishChange(c, writeResult{lostReason: lossReason})
+			hasRemoved = w.finishChange(c, writeResult{lostReason: lossReason}) || hasRemoved
 		case result.FailedRows[c.id] != nil:
 			c.failures++
 			c.retryAt = time.Now().Add(retryDelay(c.failures))
@@ -430,8 +431,11 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			c.retryAt = time.Now().Add(busyRetryPause)
 			retry = append(retry, c)
 		default:
-			w.finishChange(c, writeResult{writtenAt: b.StartedAt})
+			hasRemoved = w.finishChange(c, writeResult{writtenAt: b.StartedAt}) || hasRemoved
 		}
+	}
+	if hasRemoved {
+		w.spool.syncRemovals()
 	}
 	return err
 }
@@ -479,15 +483,17 @@ func (w *writer) restoreOutputs(c *change) error {
 	return nil
 }
 
-func (w *writer) finishChange(c *change, v writeResult) {
+// finishChange sends a change's result, and reports whether it has removed the change from the spool.
+func (w *writer) finishChange(c *change, v writeResult) (hasRemoved bool) {
 	w.mu.Lock()
 	w.bytes -= c.size
 	delete(w.unwrittenChanges, c) // from here on, nobody else spools it
 	w.mu.Unlock()
-	if c.spoolToken != 0 && !c.isUnreadable {
+	if hasRemoved = c.spoolToken != 0 && !c.isUnreadable; hasRemoved {
 		w.spool.removeResult(c.spoolToken, c.id)
 	}
 	c.done <- v
+	return hasRemoved
 }
 
 func (w *writer) putBack(changes []*change) {

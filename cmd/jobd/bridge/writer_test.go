@@ -528,7 +528,7 @@ func TestPipeInSpoolBlocksNoStart(t *testing.T) {
 }
 
 // TestSpoolSyncsDirectories: changes of files and directories, including new parents of the
-// directory, survive a power failure.
+// directory, survive a power failure. The results that a transaction removes are synced together.
 func TestSpoolSyncsDirectories(t *testing.T) {
 	var synced []string
 	defer durable.ObserveSyncs(func(dir string) { synced = append(synced, dir) })()
@@ -538,17 +538,24 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sp.saveResult(7, store.Result{ID: 1}); err != nil {
-		t.Fatal(err)
+	const results = 3
+	w := newWriter(&scriptedStore{write: writeAll}, sp, newMetrics(), zerolog.Nop(), func(error) {})
+	for id := int64(1); id <= results; id++ {
+		if err := sp.saveResult(7, store.Result{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		w.enqueue(&change{kind: changeFinish, id: id, token: 7, spoolToken: 7, outputsDropped: true})
 	}
-	sp.removeResult(7, 1)
+	if batch, _ := w.nextBatch(time.Now()); len(batch) != results || w.transact(t.Context(), batch) != nil {
+		t.Fatal("the results are not written")
+	}
 	for _, want := range []string{top, filepath.Join(top, "var")} {
 		if !slices.Contains(synced, want) {
 			t.Errorf("%s is not among the synced: %q", want, synced)
 		}
 	}
-	if n := len(synced); n < 2 || synced[n-1] != dir || synced[n-2] != dir {
-		t.Errorf("synced %q, want %s last, when a result comes and when it goes", synced, dir)
+	if n := len(synced) - slices.Index(synced, dir); n != results+1 || synced[len(synced)-1] != dir {
+		t.Errorf("synced %q, want %s last, when each result comes and when all go", synced, dir)
 	}
 }
 
