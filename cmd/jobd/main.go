@@ -32,6 +32,6 @@ func main() {
 		ConfigPath: config.DefaultWorkerPath,
 		Load:       func(path string) (err error) { cfg, err = config.LoadWorker(path); return err },
 		Warnings:   func() []string { return cfg.Warnings },
-		Run:        func() error { return run(cfg, openBridge, os.Stdout) },
+		Run:        func() error { return run(cfg, bridge.Await, os.Stdout) },
 	}.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

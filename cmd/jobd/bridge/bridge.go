@@ -33,6 +33,7 @@ import (
 	"gloom/cmd/internal/process"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -123,7 +124,7 @@ func Main() { launch.Main() }
 
 // Await is like Open, but waits while the database is away, and calls onWait after each failed
 // attempt.
-func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, onWait func(error)) (*Bridge, error) {
+func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, onWait func(error)) (control.Daemon, error) {
 	for retrying := false; ; retrying = true {
 		b, err := Open(ctx, cfg, log, registry)
 		switch {
@@ -438,12 +439,6 @@ func (b *Bridge) recordDatabase(caller string, err error) {
 		}
 	}
 }
-
-func (b *Bridge) brokerHealth() error { return b.link.Health() }
-
-// WorkerAddr returns the broker's address for workers. If the bridge has started the broker, only
-// this process's user on this host can reach it.
-func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
 
 // tearDown stops all goroutines and frees all resources. tearDown does not write the changes that
 // still wait.

@@ -145,7 +145,7 @@ func (b *Bridge) Health() error {
 	b.mu.Lock()
 	launch := b.recentLaunchErr()
 	b.mu.Unlock()
-	return daemon.JoinReasons(cmp.Or(b.database.currentErr(), b.fetchHealth.currentErr()), launch, b.brokerHealth())
+	return daemon.JoinReasons(cmp.Or(b.database.currentErr(), b.fetchHealth.currentErr()), launch, b.link.Health())
 }
 
 // Done implements control.Daemon.

@@ -114,7 +114,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPending, float64(pending))
 	gauge(descBytes, float64(bytes))
 	gauge(descDatabase, boolFloat(c.bridge.database.works()))
-	gauge(descBroker, boolFloat(c.bridge.brokerHealth() == nil))
+	gauge(descBroker, boolFloat(c.bridge.link.Health() == nil))
 }
 
 func boolFloat(b bool) float64 {

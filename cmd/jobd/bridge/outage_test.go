@@ -13,6 +13,7 @@ import (
 	"gloom/bench/throwaway/mariadbtest"
 	gloom "gloom/clients/go"
 	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/control"
 
 	"github.com/rs/zerolog"
 )
@@ -258,7 +259,7 @@ func TestRowsRunOnceDatabaseIsThere(t *testing.T) {
 	}
 	server.Stop()
 	waits := make(chan error, 100)
-	opened := make(chan *Bridge)
+	opened := make(chan control.Daemon)
 	go func() {
 		b, err := Await(t.Context(), cfg, zerolog.Nop(), nil, func(err error) { waits <- err })
 		if err != nil {
@@ -272,7 +273,7 @@ func TestRowsRunOnceDatabaseIsThere(t *testing.T) {
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	b := <-opened
+	b := (<-opened).(*Bridge)
 	if b == nil {
 		return
 	}
