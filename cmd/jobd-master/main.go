@@ -78,11 +78,11 @@ func run(cfg *config.Master) error {
 		WorkerTimeout: cfg.WorkerTimeout, MaxAnswer: cfg.Server.MaxUnfinished / 2, Log: log.Logger, Metrics: registry,
 	})
 	defer m.Close()
-	site, err := serveHTTP(cfg, max(1, pageConns-door.SpareConns), m, registry, log.Logger)
+	httpAddr, closeHTTP, err := serveHTTP(cfg, max(1, pageConns-door.SpareConns), m, registry, log.Logger)
 	if err != nil {
 		return err
 	}
-	defer site.close()
+	defer closeHTTP()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -90,8 +90,8 @@ func run(cfg *config.Master) error {
 	}()
 	log.Announce("jobd-master is ready", func(e *zerolog.Event) {
 		e.Stringer("addr", server.Addr())
-		if site.addr != "" {
-			e.Str("http_addr", site.addr)
+		if httpAddr != "" {
+			e.Str("http_addr", httpAddr)
 		}
 	}, func(e *zerolog.Event) {
 		e.Str("version", cli.Version()).Bool("password", cfg.Server.Password != "")
@@ -111,20 +111,15 @@ func run(cfg *config.Master) error {
 	return nil
 }
 
-// pageServer is the HTTP interface; the zero value serves nothing.
-type pageServer struct {
-	addr string
-	door *door.Door
-}
-
-// serveHTTP serves metrics, health and the page at http_addr, to at most maxConns connections.
-func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (*pageServer, error) {
+// serveHTTP serves metrics, health and the page at http_addr, to at most maxConns connections. It returns
+// the address; stop lets requests in progress finish, for at most a second.
+func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *prometheus.Registry, log zerolog.Logger) (boundAddr string, stop func(), err error) {
 	if cfg.HTTPAddr == "" {
-		return &pageServer{}, nil
+		return "", func() {}, nil
 	}
 	ln, err := daemon.Listen(cfg.HTTPAddr)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	d := door.NewOnListener(ln, door.Options{
 		Addr: cfg.HTTPAddr, MaxConns: maxConns,
@@ -136,14 +131,9 @@ func serveHTTP(cfg *config.Master, maxConns int, m *master.Master, registry *pro
 	})
 	d.Serve(webServer)
 	go webServer.Watch(nil) // never stopped: it runs as long as the process
-	return &pageServer{ln.Addr().String(), d}, nil
-}
-
-// close stops the HTTP interface after the current replies, or after a second.
-func (p *pageServer) close() {
-	if p.door != nil {
+	return ln.Addr().String(), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = p.door.Shutdown(ctx)
-	}
+		_ = d.Shutdown(ctx)
+	}, nil
 }

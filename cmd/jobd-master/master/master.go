@@ -195,6 +195,11 @@ func (m *Master) removeWorker(w *worker) {
 
 // poke asks the workers that serve the targets to poll, now or in the next round.
 func (m *Master) poke(targets []string) error {
+	for _, t := range targets {
+		if len(t) > maxName {
+			return fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(t), maxName)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wait, err := m.pokes.add(m.clock.Now(), targets, m.isServed)

@@ -53,11 +53,6 @@ func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (
 	if targets == nil {
 		return nil, errNoTargets
 	}
-	for _, t := range targets {
-		if len(t) > maxName {
-			return nil, fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(t), maxName)
-		}
-	}
 	if err := m.poke(targets); err != nil {
 		return nil, err
 	}

@@ -136,9 +136,6 @@ func (m *Master) broadcastTo(ctx context.Context, verb, target string) error {
 // Poke pokes a target, as clients do. It reports whether a worker serves the target; otherwise the
 // poke is remembered.
 func (m *Master) Poke(target string) (served bool, err error) {
-	if len(target) > maxName {
-		return false, fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(target), maxName)
-	}
 	err = m.poke([]string{target})
 	m.snapshots.hasChanged.Store(true)
 	m.mu.Lock()
