@@ -206,7 +206,7 @@ func (a *API) checkAccess(r *http.Request) (*guard.Grant, error) {
 		return nil, apiError(http.StatusForbidden, "forbidden_origin", "changes from pages of another origin (%.200q) are refused", r.Header.Get("Origin"))
 	}
 	ct := r.Header.Get("Content-Type")
-	if r.Method == http.MethodDelete && ct == "" && r.ContentLength == 0 {
+	if r.Method == http.MethodDelete && ct == "" && guard.HasNoBody(r) {
 		return grant, nil
 	}
 	mt, _, err := mime.ParseMediaType(ct)

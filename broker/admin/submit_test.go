@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -122,6 +123,46 @@ func TestSubmitOverHTTPIsLikeFrame(t *testing.T) {
 	}
 	if x := w.call("GET", "/v1/submitters", "", 200)["items"].([]any); len(x) != 0 {
 		t.Errorf("submitters of requests that are over: %v", x)
+	}
+}
+
+// TestUnwantedBodyIsRead: a client that sends the whole of a job that is too large, or of another type, before
+// it reads the reply still sees why it was refused.
+func TestUnwantedBodyIsRead(t *testing.T) {
+	w := start(t, nil)
+	body := strings.Repeat(" ", 40<<20)
+	for contentType, want := range map[string]string{"application/json": " 413 ", "text/html": " 415 "} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", contentType, len(body), body); err != nil {
+			t.Errorf("%s: %v", contentType, err)
+		}
+		if line, _ := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, want) {
+			t.Errorf("%s: %q", contentType, line)
+		}
+	}
+}
+
+// TestChunkedDeleteMayBeEmpty: a DELETE needs no Content-Type for an empty body whose length was
+// not announced, but for any other.
+func TestChunkedDeleteMayBeEmpty(t *testing.T) {
+	w := start(t, nil)
+	for body, want := range map[string]int{"": 404, "{}": 415} {
+		req, err := http.NewRequest("DELETE", w.url+"/v1/jobs/none", io.MultiReader(strings.NewReader(body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.TransferEncoding = []string{"chunked"} // even if there is nothing to send
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != want {
+			t.Errorf("with the body %q: %s, want %d", body, resp.Status, want)
+		}
 	}
 }
 

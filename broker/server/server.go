@@ -342,7 +342,7 @@ func (s *Server) ServeHTTP(h http.Handler) {
 		return
 	}
 	s.httpSrv = &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		Handler: guard.ReadOn(h), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ConnState: guard.NewConnLimiter(s.options.MaxHTTPConns, httpBuffer, s.log).OnState,
 		ErrorLog:  guard.ErrorLog(s.log),

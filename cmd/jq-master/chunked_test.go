@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,6 +29,27 @@ func TestChunkedBodyMayBeEmpty(t *testing.T) {
 		}
 		if resp.Body.Close(); resp.StatusCode != want {
 			t.Errorf("with the body %q: %s, want %d", body, resp.Status, want)
+		}
+	}
+}
+
+// TestUnwantedBodyIsRead: a client that sends the whole of a body that is too large, or encoded, before it
+// reads the reply still sees why it was refused.
+func TestUnwantedBodyIsRead(t *testing.T) {
+	t.Parallel()
+	d := start(t)
+	body := strings.Repeat(" ", 40<<20)
+	for header, want := range map[string]string{"X-Any: x": " 413 ", "Content-Encoding: gzip": " 415 "} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "POST /job HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n\r\n%s", len(body), header, body); err != nil {
+			t.Errorf("%s: %v", header, err)
+		}
+		if line, _ := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, want) {
+			t.Errorf("%s: %q", header, line)
 		}
 	}
 }

@@ -161,7 +161,7 @@ const (
 // the server lifts the deadline for reading, and notices when the client goes.
 func (d *Door) Serve(h http.Handler) {
 	d.server = &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: writeTimeout,
+		Handler: guard.ReadOn(h), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnState: d.limiter.onState, ConnContext: d.limiter.withConn,
 		ErrorLog: guard.ErrorLog(d.log),
 	}

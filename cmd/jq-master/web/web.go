@@ -551,14 +551,7 @@ func (x *exchange) skipBody() {
 	}
 }
 
-// refuseTooLarge replies at once, and then reads more of the body, because a client that is still sending
-// would otherwise not see the reply.
 func (x *exchange) refuseTooLarge(bytes string) *job.Fault {
 	x.w.Header().Set("Connection", "close")
-	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)
-	_ = http.NewResponseController(x.w).EnableFullDuplex()
-	if x.send(x.refuse(fault)) && x.flush() == nil {
-		_, _ = io.CopyN(io.Discard, x.r.Body, int64(x.MaxBody))
-	}
-	return fault
+	return job.Refuse(job.TooLarge, "", "the body has %s bytes; at most %d are allowed (max-body)", bytes, x.MaxBody)
 }

@@ -197,11 +197,13 @@ func TestBadHTTP(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
-	t.Run("too large, announced and sent before the answer is read", func(t *testing.T) {
+	t.Run("too large or unwanted, announced and sent before the answer is read", func(t *testing.T) {
 		const size = 40 << 20
 		body := strings.Repeat(strings.Repeat("x", 1023)+"\n", size>>10)
-		if got := exchange(t, "POST /"+client+"/job/big/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: "+strconv.Itoa(size)+"\r\n\r\n"+body, false); !strings.Contains(got, " 413 ") {
-			t.Errorf("%q", got)
+		for path, want := range map[string]string{"/job/big/add": " 413 ", "/retry": " 400 ", "/nowhere": " 404 "} {
+			if got := exchange(t, "POST /"+client+path+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: "+strconv.Itoa(size)+"\r\n\r\n"+body, false); !strings.Contains(got, want) {
+				t.Errorf("%s: %q", path, got)
+			}
 		}
 	})
 	t.Run("garbage", func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -83,20 +82,10 @@ var queueErrors = []struct {
 	{engine.ErrDraining, http.StatusServiceUnavailable, "draining", ""},
 }
 
-func reply(w http.ResponseWriter, r *http.Request, err error) {
+func reply(w http.ResponseWriter, err error) {
 	f := errorOf(err)
-	switch f.Status {
-	case http.StatusServiceUnavailable, http.StatusInsufficientStorage: // these states will pass
+	if f.Status == http.StatusServiceUnavailable || f.Status == http.StatusInsufficientStorage { // these states will pass
 		w.Header().Set("Retry-After", "1")
-	case http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
-		// The rest of the body is read, because a client that is still sending would otherwise not see
-		// the answer. The deadline for reading bounds the time.
-		server := http.NewResponseController(w)
-		_ = server.EnableFullDuplex()
-		defer func() {
-			_ = server.Flush()
-			_, _ = io.Copy(io.Discard, r.Body)
-		}()
 	}
 	_ = answer(w, f.Status, f)
 }

@@ -137,7 +137,7 @@ type action struct {
 func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := s.serve(w, r); err != nil {
-		reply(w, r, err)
+		reply(w, err)
 	}
 }
 
@@ -182,14 +182,11 @@ func (r *request) checkQuery(a *action) error {
 			return invalid(name, "%s is given %d times; it may be given once", name, len(values))
 		}
 	}
-	if a.body || r.ContentLength == 0 {
+	if a.body || guard.HasNoBody(r.Request) {
 		return nil
 	}
-	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
-		r.w.Header().Set("Connection", "close") // the rest of the body is not read
-		return invalid("body", "%s accepts no body; its parameters are in the query: %s", r.URL.Path, a.queryText())
-	}
-	return nil
+	r.w.Header().Set("Connection", "close") // the client need not send the rest
+	return invalid("body", "%s accepts no body; its parameters are in the query: %s", r.URL.Path, a.queryText())
 }
 
 // queryText returns a text that lists the parameters of an action.

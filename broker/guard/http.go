@@ -1,0 +1,55 @@
+package guard
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// ReadOn returns a handler that does as h, and then reads and drops what h has left unread of the
+// request's body: a client that is still sending would otherwise see that the connection is reset,
+// and not why the request was refused. Time and bytes are bounded.
+func ReadOn(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			h.ServeHTTP(w, r)
+			return
+		}
+		server := http.NewResponseController(w)
+		_ = server.EnableFullDuplex() // a reply does not wait for the body
+		body := &requestBody{ReadCloser: r.Body}
+		read := *r // the server looks at the body of r
+		read.Body = body
+		h.ServeHTTP(w, &read)
+		if awaits100 := !body.isRead && r.Header.Get("Expect") != ""; body.hasEnded || awaits100 {
+			return
+		}
+		_ = server.Flush()
+		_ = server.SetReadDeadline(time.Now().Add(readOnTime))
+		_, _ = io.CopyN(io.Discard, body, readOnBytes)
+	})
+}
+
+const (
+	readOnTime  = 30 * time.Second
+	readOnBytes = 256 << 20
+)
+
+// requestBody notes whether a body is read, and to its end.
+type requestBody struct {
+	io.ReadCloser
+	isRead, hasEnded bool
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.isRead, b.hasEnded = true, err != nil
+	return n, err
+}
+
+// HasNoBody reports whether a request has no body, or an empty one whose length was not announced.
+// It reads a byte of any other body.
+func HasNoBody(r *http.Request) bool {
+	n, err := r.Body.Read(make([]byte, 1))
+	return n == 0 && err == io.EOF
+}
