@@ -207,7 +207,7 @@ func (s *SQL) retry(ctx context.Context, turns *semaphore.Weighted, f func(conte
 		wait, cancel := context.WithTimeout(ctx, callTimeout/2)
 		defer cancel()
 		if err := turns.Acquire(wait, 1); err != nil {
-			return fmt.Errorf("%w: too many requests wait for it: %w", ErrAway, err)
+			return fmt.Errorf("%w: %w", ErrBusy, err)
 		}
 		defer turns.Release(1)
 	}

@@ -32,6 +32,8 @@ var (
 	// ErrUnwell is an ErrAway of a store that answers but refuses, because of its schema, rights,
 	// settings, disk or files. Other calls may succeed.
 	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
+	// ErrBusy is an ErrAway that says nothing about the store itself.
+	ErrBusy = fmt.Errorf("%w: too many requests wait for it", ErrAway)
 	// ErrDamaged is an ErrUnwell of a store whose file is damaged: only a backup helps.
 	ErrDamaged = fmt.Errorf("%w, because its file is damaged", ErrUnwell)
 )

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -10,7 +12,8 @@ import (
 	. "gloom/cmd/serverlessd/store"
 )
 
-// TestRequestsLeaveRoom: while many requests change the store, a daemon still renews its locks soon.
+// TestRequestsLeaveRoom: while many requests change the store, a daemon still renews its locks soon,
+// and a request that waits too long is told that there are many.
 func TestRequestsLeaveRoom(t *testing.T) {
 	s, err := Open("sqlite:" + filepath.Join(t.TempDir(), "store.db"))
 	if err != nil {
@@ -33,6 +36,11 @@ func TestRequestsLeaveRoom(t *testing.T) {
 		})
 	}
 	time.Sleep(50 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := s.AddUnique(ctx, []KeyedEntry{keyedLine("a-x", string(ids.Next(1)))}, unique.Request{}, time.Now); !errors.Is(err, ErrBusy) {
+		t.Errorf("a request that gets no turn: %v", err)
+	}
 	start := time.Now()
 	for range 3 {
 		if _, err := s.Renew(own, testSysid, testTTL, nil); err != nil {

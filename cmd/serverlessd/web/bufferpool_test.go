@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,13 @@ import (
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
 )
+
+// TestBusyStore: a request that waited in vain for its turn learns that the daemon has too many.
+func TestBusyStore(t *testing.T) {
+	if f := errorOf(fmt.Errorf("%w: in vain", store.ErrBusy)); f.Status != http.StatusServiceUnavailable || f.Code != "overloaded" {
+		t.Errorf("%d %v", f.Status, f)
+	}
+}
 
 // TestSlowBodies: bodies that do not end keep no other client from adding, and do not keep their
 // own client from small adds. When they end, their buffers become free.

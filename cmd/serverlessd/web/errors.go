@@ -75,6 +75,7 @@ var queueErrors = []struct {
 	{store.ErrHeld, http.StatusConflict, "key_held", ""},
 	{journal.ErrNoAsideFile, http.StatusNotFound, "unknown_file", "file"},
 	{engine.ErrDamaged, http.StatusConflict, "damaged", "file"},
+	{store.ErrBusy, http.StatusServiceUnavailable, "overloaded", ""},
 	{store.ErrAway, http.StatusServiceUnavailable, "store_unavailable", ""},
 	{journal.ErrNoSpace, http.StatusInsufficientStorage, "journal_full", ""},
 	{journal.ErrFull, http.StatusServiceUnavailable, "journal_full", ""},
