@@ -136,3 +136,19 @@ func TestAllTargets(t *testing.T) {
 		t.Errorf("jobs of %q", got)
 	}
 }
+
+// TestTypesThatAreNotListed: a list of serverlessd's types says that there are more of them.
+func TestTypesThatAreNotListed(t *testing.T) {
+	asked := ""
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.RawQuery
+		_, _ = io.WriteString(w, `{"types":[{"type":"a-x"},{"type":"a-y"}],"all_types":3}`)
+	}
+	var page api.List[api.Type]
+	if err := ask(t, "serverlessd", serve, "GET", "/v1/types?limit=2", "", &page); err != nil || len(page.Items) != 2 || page.Next == nil || asked != "types=2" {
+		t.Errorf("%+v, %v, asked for %s", page, err, asked)
+	}
+	if err := ask(t, "serverlessd", serve, "GET", "/v1/types?limit=2&cursor=2", "", &page); err == nil || !strings.Contains(err.Error(), "1,000 types") {
+		t.Errorf("the second page: %v", err)
+	}
+}

@@ -80,8 +80,9 @@ type serverlessStats struct {
 	HandsOut bool `json:"handing_out"`
 }
 
-func (s *serverless) stats(r *http.Request) (l serverlessStats, err error) {
-	err = s.request(r, http.MethodGet, "/v1/stats?types=1000", nil, &l)
+// stats returns the statistics of the whole daemon and of up to so many types.
+func (s *serverless) stats(r *http.Request, types int) (l serverlessStats, err error) {
+	err = s.request(r, http.MethodGet, "/v1/stats?types="+strconv.Itoa(types), nil, &l)
 	return l, err
 }
 
@@ -90,7 +91,7 @@ func (s *serverless) status(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.stats(r)
+	l, err := s.stats(r, 0)
 	out.Types, out.StoreBytes, out.Imbalance = l.AllTypes, l.Journal.Bytes, l.Imbalance
 	if l.Ledger != nil {
 		out.Ledger = l.Ledger.ledger()
@@ -99,8 +100,14 @@ func (s *serverless) status(r *http.Request) (any, error) {
 }
 
 func (s *serverless) types(r *http.Request) (any, error) {
-	l, err := s.stats(r)
+	if r.URL.Query().Has("cursor") {
+		return nil, s.unsupportedError("list of more than 1,000 types", "gloom ls without --limit lists those that need an operator most")
+	}
+	l, err := s.stats(r, parseLimit(r, 1000))
 	out := api.List[api.Type]{Items: []api.Type{}}
+	if n := len(l.Types); n < l.AllTypes {
+		out.Next = &n
+	}
 	for i := range l.Types {
 		t := &l.Types[i]
 		x := api.Type{
@@ -338,7 +345,7 @@ func (s *serverless) pause(path string) answerFunc {
 		if err := s.request(r, http.MethodPost, path, nil, &body); err != nil {
 			return nil, err
 		}
-		l, err := s.stats(r)
+		l, err := s.stats(r, 0)
 		out := api.Type{Paused: path == "/stop"}
 		if l.Ledger != nil {
 			out.Queued, out.Running = l.Ledger.Waiting, l.Ledger.Running
