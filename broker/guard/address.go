@@ -227,7 +227,7 @@ func DivideFileLimit(name string, option, wantOthers int, log zerolog.Logger) (m
 	maxOthers = min(wantOthers, files/2)
 	maxConns = max(1, files-reserve-maxOthers)
 	if option > maxConns || option == 0 && maxConns < fewConns {
-		log.Warn().Int("max_conns", option).Int("open_files", files).
+		log.Warn().Int("max_conns", maxConns).Int("open_files", files).
 			Msgf("%s is lowered to %d, which the limit on open files (ulimit -n) allows", name, maxConns)
 	} else if option > 0 {
 		maxConns = option

@@ -164,6 +164,8 @@ func TestFileLimitIsDivided(t *testing.T) {
 		got, others, err := DivideFileLimit("--max-conns", c.option, c.wantOption, zerolog.New(&log))
 		if warned := log.Len() > 0; warned != (c.want > 0 && (c.option > c.want || c.option == 0 && c.want < 64)) {
 			t.Errorf("--max-conns %d becomes %d, the log has %s", c.option, got, log.String())
+		} else if warned && !strings.Contains(log.String(), fmt.Sprintf(`"max_conns":%d,`, got)) {
+			t.Errorf("the warning of %d connections is %s", got, log.String())
 		}
 		if got != c.want || others != c.others || (err == nil) != (c.want > 0) {
 			t.Errorf("of %d files and --max-conns %d come %d connections and %d other files, %v; want %d and %d", c.files, c.option, got, others, err, c.want, c.others)
