@@ -728,6 +728,12 @@ class Settings(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "import it by name"):
             gloom.Worker("echo", lambda job: None, processes=True)
 
+    def test_job_waits_for_any_time(self):
+        for timeout in (1e12, float("inf")):
+            job = gloom.Job("a", "echo", None, None)
+            threading.Timer(0.05, job._end, [gloom.Cancelled("over")]).start()
+            self.assertTrue(job.wait(timeout))
+
 
 def told_headers(job):
     return job.headers

@@ -67,7 +67,7 @@ class Job(JobBase):
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep for timeout seconds, or until nobody waits for this run any more;
         returns unwanted."""
-        return self._ended.wait(timeout)
+        return self._ended.wait(timeout and min(timeout, threading.TIMEOUT_MAX))
 
     def progress(self, body: Any) -> None:
         """Send progress to a submitter that asked for it.
