@@ -22,9 +22,9 @@ import (
 const (
 	dialTimeout = 10 * time.Second
 	// idleConnTimeout is the time for which an idle connection is kept. Common servers keep
-	// connections longer, so the runner closes them first: a request on a connection that the
-	// server is closing would fail.
-	idleConnTimeout = 4 * time.Second
+	// connections for two seconds or longer, so the runner closes them first: a request on a
+	// connection that the server is closing would fail.
+	idleConnTimeout = time.Second
 	// maxIdleConns limits the idle connections that are kept for a host.
 	maxIdleConns = 256
 )
