@@ -440,6 +440,10 @@ func (b *Bridge) recordDatabase(caller string, err error) {
 	}
 }
 
+// WorkerAddr returns the broker's address for workers. If the bridge has started the broker, only
+// this process's user on this host can reach it.
+func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
+
 // tearDown stops all goroutines and frees all resources. tearDown does not write the changes that
 // still wait.
 func (b *Bridge) tearDown() {
