@@ -67,6 +67,14 @@ type rows struct {
 // Next implements driver.Rows.
 func (r *rows) Next(row []driver.Value) error { return r.c.noteRefusal(r.Rows.Next(row)) }
 
+// HasNextResultSet implements driver.RowsNextResultSet.
+func (r *rows) HasNextResultSet() bool { return r.Rows.(driver.RowsNextResultSet).HasNextResultSet() }
+
+// NextResultSet implements driver.RowsNextResultSet.
+func (r *rows) NextResultSet() error {
+	return r.c.noteRefusal(r.Rows.(driver.RowsNextResultSet).NextResultSet())
+}
+
 // Close implements driver.Rows. It reads the rest.
 func (r *rows) Close() error { return r.c.noteRefusal(r.Rows.Close()) }
 

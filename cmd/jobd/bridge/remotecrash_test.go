@@ -20,7 +20,7 @@ import (
 func TestRemoteCrashAtEveryPoint(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		for _, point := range []string{
-			"accept: rows locked", "accept: rows updated", "accept: rows claimed", "accept: before commit", "accept: after commit", "bridge: accepted",
+			"accept: rows locked", "accept: rows claimed", "accept: before commit", "accept: after commit", "bridge: accepted",
 			"remote: running", "remote: submitted", "remote: ended", "write: before commit", "write: after commit",
 		} {
 			t.Run(orphans+"/"+strings.ReplaceAll(point, ": ", "-"), func(t *testing.T) {

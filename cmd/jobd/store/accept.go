@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"gloom/cmd/internal/failpoint"
@@ -198,8 +199,10 @@ type targetReader struct {
 	readPosition
 	minID       int64 // ids below it were not read; 0 if all were
 	rows        []Row // read and locked, not taken yet
-	room        int   // how many more rows may be read
-	mayHaveMore bool  // the last part was full, so there may be more rows
+	firstRows   []Row // the first part, if readTogether has read it and readNext has not taken it yet
+	hasFirst    bool
+	room        int  // how many more rows may be read
+	mayHaveMore bool // the last part was full, so there may be more rows
 }
 
 // readWaiting reads and locks the waiting rows with the lowest ids of all targets, at most
@@ -223,6 +226,11 @@ func (s *SQL) readWaiting(ctx context.Context, tx *sql.Tx, requests []AcceptRequ
 		share := limit
 		if sum > limit {
 			share = (limit - len(rows) + len(left) - 1) / len(left)
+		}
+		if len(rows) == 0 {
+			if err := s.readTogether(ctx, tx, left, share); err != nil {
+				return nil, nil, nil, err
+			}
 		}
 		for _, src := range left {
 			if len(src.rows) == 0 && src.mayHaveMore && src.room > 0 {
@@ -272,7 +280,9 @@ func (s *SQL) readShare(ctx context.Context, tx *sql.Tx, src *targetReader, shar
 // goes back to the lowest id.
 func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *targetReader, limit int) (err error) {
 	lock := " FOR UPDATE" + s.skipLocked
-	if src.rows, err = s.readFirst(ctx, tx, src.Target, src.fromID, math.MaxInt64, limit, lock); err != nil {
+	if src.hasFirst {
+		src.rows, src.firstRows, src.hasFirst = src.firstRows, nil, false
+	} else if src.rows, err = s.readFirst(ctx, tx, src.Target, src.fromID, math.MaxInt64, limit, lock); err != nil {
 		return err
 	}
 	src.room -= limit
@@ -295,8 +305,40 @@ func (s *SQL) readNext(ctx context.Context, tx *sql.Tx, src *targetReader, limit
 
 // readFirst reads the first waiting rows of a target whose ids are from lowest to highest.
 func (s *SQL) readFirst(ctx context.Context, tx *sql.Tx, target string, lowest, highest int64, limit int, lock string) ([]Row, error) {
-	return s.queryRows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
-		s.priorityExpr(), s.table().name, s.table().indexHint(), s.table().targetCondition, lowest, highest, s.exceptRefused(), limit, lock), target, target)
+	return s.queryRows(ctx, tx, s.firstText(lowest, highest, limit, lock), target, target)
+}
+
+// firstText returns the SQL of readFirst; both of its parameters are the target.
+func (s *SQL) firstText(lowest, highest int64, limit int, lock string) string {
+	return fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s AND id BETWEEN %d AND %d%s ORDER BY id LIMIT %d%s",
+		s.priorityExpr(), s.table().name, s.table().indexHint(), s.table().targetCondition, lowest, highest, s.exceptRefused(), limit, lock)
+}
+
+// readTogether reads and locks the first part of all targets in one round trip, if that is possible. readNext
+// then takes these rows.
+func (s *SQL) readTogether(ctx context.Context, tx *sql.Tx, sources []*targetReader, share int) error {
+	if len(sources) == 1 || s.table().hasPrio || s.connector.NeedsSingleStatements() || s.passedOverCount() > 0 { // a list of refused rows in each text could be too long
+		return nil
+	}
+	var texts []string
+	var args []any
+	for _, src := range sources {
+		texts = append(texts, s.firstText(src.fromID, math.MaxInt64, min(src.room, share), " FOR UPDATE"+s.skipLocked))
+		args = append(args, src.Target, src.Target)
+	}
+	result, err := tx.QueryContext(ctx, strings.Join(texts, ";"), args...)
+	if err != nil {
+		return err
+	}
+	defer result.Close()
+	for _, src := range sources {
+		if src.firstRows, err = scanRows(result); err != nil {
+			return err
+		}
+		src.hasFirst = true
+		result.NextResultSet()
+	}
+	return result.Err()
 }
 
 // lockBest locks the rows of the highest priority among the first limit rows. It reads the rows
@@ -340,7 +382,10 @@ func (s *SQL) queryRows(ctx context.Context, tx *sql.Tx, query string, args ...a
 		return nil, err
 	}
 	defer rows.Close()
-	var found []Row
+	return scanRows(rows)
+}
+
+func scanRows(rows *sql.Rows) (found []Row, err error) {
 	for rows.Next() {
 		var r Row
 		if err := rows.Scan(&r.ID, &r.Target, &r.Priority); err != nil {
@@ -373,31 +418,31 @@ func (s *SQL) acceptLocked(ctx context.Context, tx *sql.Tx, rows []Row, from str
 			return err
 		}
 	}
+	if s.hasClaimsTable {
+		if err := s.checkOwner(ctx, tx); err != nil {
+			return err
+		}
+	}
+	var texts []string
 	for _, part := range []struct {
 		set string
 		ids []int64
 	}{{"status = 'accepted'", accepted}, {fmt.Sprintf("status = 'running', time_started = %d", at), started}} {
-		if len(part.ids) == 0 {
-			continue
-		}
-		if _, err := tx.ExecContext(ctx, "UPDATE "+s.table().name+primaryKeyHint+" SET "+part.set+" WHERE id IN ("+joinIDs(part.ids)+")"); err != nil {
-			return err
+		if len(part.ids) > 0 {
+			texts = append(texts, "UPDATE "+s.table().name+primaryKeyHint+" SET "+part.set+" WHERE id IN ("+joinIDs(part.ids)+")")
 		}
 	}
-	failpoint.Reach("accept: rows updated")
-	if !s.hasClaimsTable {
-		return nil
+	args := make([][]any, len(texts))
+	if s.hasClaimsTable {
+		claims := make([]any, 0, 4*len(ids))
+		token, owner := s.Token(), s.ownerName()
+		for _, id := range ids {
+			claims = append(claims, id, token, from == Manual, owner)
+		}
+		// If a claim already exists, the status of its row was reset by hand.
+		texts, args = append(texts, "REPLACE INTO "+s.table().claims+claimValues(len(ids))), append(args, claims)
 	}
-	if err := s.checkOwner(ctx, tx); err != nil {
-		return err
-	}
-	claims := make([]any, 0, 4*len(ids))
-	token, owner := s.Token(), s.ownerName()
-	for _, id := range ids {
-		claims = append(claims, id, token, from == Manual, owner)
-	}
-	// If a claim already exists, the status of its row was reset by hand.
-	_, err := tx.ExecContext(ctx, "REPLACE INTO "+s.table().claims+claimValues(len(ids)), claims...)
+	_, err := s.execAll(ctx, tx, texts, args)
 	failpoint.Reach("accept: rows claimed")
 	return err
 }
@@ -631,20 +676,33 @@ func (s *SQL) restoreStatus(ctx context.Context, tx *sql.Tx, ids []int64, status
 	return s.deleteClaims(ctx, tx, ids)
 }
 
+// deleteText returns the SQL that deletes claims. A DELETE takes no hint. Without order and limit the
+// server may walk the whole table instead, wait for claims that other transactions have locked, and
+// find deadlocks.
+func (s *SQL) deleteText(ids []int64) string {
+	return fmt.Sprintf("DELETE FROM %s WHERE id IN (%s) ORDER BY id LIMIT %d", s.table().claims, joinIDs(ids), len(ids))
+}
+
 func (s *SQL) deleteClaims(ctx context.Context, tx *sql.Tx, ids []int64) error {
 	if len(ids) == 0 || !s.hasClaimsTable {
 		return nil
 	}
-	// A DELETE takes no hint. Without order and limit the server may walk the whole table instead,
-	// wait for claims that other transactions have locked, and find deadlocks.
-	result, err := tx.ExecContext(ctx, fmt.Sprintf("DELETE FROM %s WHERE id IN (%s) ORDER BY id LIMIT %d", s.table().claims, joinIDs(ids), len(ids)))
+	result, err := tx.ExecContext(ctx, s.deleteText(ids))
 	if err != nil {
 		return err
+	}
+	return s.checkDeleted(ctx, tx, result, ids)
+}
+
+// checkDeleted returns an error if a DELETE of claims, which had this result, has left one of them:
+// MariaDB may report success for a DELETE that KILL QUERY or its time limit has ended.
+func (s *SQL) checkDeleted(ctx context.Context, tx *sql.Tx, result sql.Result, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
 	}
 	if n, err := result.RowsAffected(); err != nil || n == int64(len(ids)) {
 		return err
 	}
-	// MariaDB may report success for a DELETE that KILL QUERY or its time limit has ended.
 	remainingIDs, err := queryIDs(ctx, tx, "SELECT id FROM "+s.table().claims+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+")")
 	if err == nil && len(remainingIDs) > 0 {
 		err = errNotDeleted

@@ -110,10 +110,44 @@ type skipDeleteConn struct {
 }
 
 func (c skipDeleteConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if c.skip.Load() && strings.HasPrefix(query, "DELETE") {
-		return driver.RowsAffected(0), nil
+	if before, after, found := strings.Cut(query, "DELETE FROM "); found && c.skip.Load() {
+		query = before + "DELETE FROM " + strings.Replace(after, " WHERE ", " WHERE FALSE AND ", 1)
 	}
 	return c.connection.ExecContext(ctx, query, args)
+}
+
+// CountStatements counts the round trips of statements, without those that begin and end transactions.
+func (s *SQL) CountStatements(count *atomic.Int64) {
+	s.db.Close()
+	s.db = sql.OpenDB(countConnector{s.connector, count})
+}
+
+type countConnector struct {
+	*mariadb.Connector
+	count *atomic.Int64
+}
+
+func (c countConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return countConn{conn.(connection), c.count}, nil
+}
+
+type countConn struct {
+	connection
+	count *atomic.Int64
+}
+
+func (c countConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.count.Add(1)
+	return c.connection.ExecContext(ctx, query, args)
+}
+
+func (c countConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.count.Add(1)
+	return c.connection.QueryContext(ctx, query, args)
 }
 
 type badCommitTx struct {

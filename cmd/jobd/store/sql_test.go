@@ -758,6 +758,25 @@ func TestFailedCommitMayHaveTakenEffect(t *testing.T) {
 	}
 }
 
+// TestRoundTrips: neither further targets nor the claims cost a round trip of their own.
+func TestRoundTrips(t *testing.T) {
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a", "b", "c", "a", "b", "c")
+	s := register(t, table.open(t, "d", longLease)).(*SQL)
+	var count atomic.Int64
+	s.CountStatements(&count)
+	if _, err := s.Accept(t.Context(), []AcceptRequest{{Target: "a", Rows: 1}, {Target: "b", Rows: 1}, {Target: "c", Rows: 1}}, 10); err != nil {
+		t.Fatal(err)
+	}
+	// The rows, our lease, changes and claims.
+	checkEqual(t, "round trips to accept", count.Swap(0), int64(3))
+	write(t, s, Batch{StartRows: []int64{1, 2, 3}, StartedAt: 5})
+	count.Store(0)
+	write(t, s, Batch{FinishRows: []Result{{ID: 1, OK: true, Stdout: "x", Started: 5}, {ID: 2, OK: true, Stdout: "x", Started: 5}, {ID: 3, Started: 5}}})
+	checkEqual(t, "round trips to write", count.Load(), int64(3)) // the locks, changes and claims, the written texts
+	checkEqual(t, "statuses", formatStatuses(t, table, 6), "done done done waiting waiting waiting")
+}
+
 // TestRowChangesOnlyWithClaim: a row changes only together with its claim. If the server interrupts the
 // deletion of the claim, the row stays as it was.
 func TestRowChangesOnlyWithClaim(t *testing.T) {

@@ -387,37 +387,54 @@ func (s *SQL) writePlan(ctx context.Context, tx *sql.Tx, at int64, plan *batchPl
 	updateRows("status = 'manual'", plan.giveBackManual)
 	updateRows("status = 'waiting', time_started = 0", plan.requeue)
 	updateRows("status = 'manual', time_started = 0", plan.requeueManual)
-	for _, group := range groupByResult(plan.finish) {
+	groups := groupByResult(plan.finish)
+	for _, group := range groups {
 		add("status = 'done', result = ?, return_code = ?, sig = ?, stdout = "+t.stdout.placeholder()+
 			", stderr = "+t.stderr.placeholder()+", time_finished = ?", group.ids, group.updateArgs()...)
 	}
-	if len(texts) > 1 && !s.connector.NeedsSingleStatements() {
-		texts, args = []string{strings.Join(texts, ";")}, [][]any{slices.Concat(args...)}
+	var claims []int64
+	if s.hasClaimsTable && len(plan.freeClaims) > 0 {
+		claims = plan.freeClaims
+		texts, args = append(texts, s.deleteText(claims)), append(args, nil)
 	}
-	for i, text := range texts {
-		if _, err := tx.ExecContext(ctx, text, args[i]...); err != nil {
-			return err
-		}
+	result, err := s.execAll(ctx, tx, texts, args)
+	if err != nil {
+		return err
 	}
-	if altered, err := s.foundAltered(ctx, tx, t, plan.finish); err != nil {
+	if altered, err := s.foundAltered(ctx, tx, t, groups); err != nil {
 		return err
 	} else if altered {
 		return errAltered
 	}
 	failpoint.Reach("write: rows updated")
-	return s.deleteClaims(ctx, tx, plan.freeClaims)
+	return s.checkDeleted(ctx, tx, result, claims)
+}
+
+// execAll executes statements, in one round trip if the server allows it, and returns the result of the last one.
+func (s *SQL) execAll(ctx context.Context, tx *sql.Tx, texts []string, args [][]any) (result sql.Result, err error) {
+	if len(texts) > 1 && !s.connector.NeedsSingleStatements() {
+		texts, args = []string{strings.Join(texts, ";")}, [][]any{slices.Concat(args...)}
+	}
+	for i, text := range texts {
+		if result, err = tx.ExecContext(ctx, text, args[i]...); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
 }
 
 // foundAltered reports whether the columns for outputs are no longer those of t, whose limits the
 // outputs fit. The server cuts a text that is too long for its column, and replaces characters, and
 // does not say so. Therefore foundAltered reads the written text and, if this differs from the
 // intended text, the shape of the table. If the shape is the same, a trigger has changed the
-// outputs.
-func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, finals []Result) (bool, error) {
-	wanted := make(map[int64][2]int64, len(finals))
-	for _, f := range finals {
-		if len(f.Stdout)+len(f.Stderr) > 0 {
+// outputs. One row speaks for its whole group, which got the same text.
+func (s *SQL) foundAltered(ctx context.Context, tx *sql.Tx, t *table, groups []resultGroup) (bool, error) {
+	wanted := make(map[int64][2]int64, len(groups))
+	var finals []Result
+	for _, g := range groups {
+		if f := g.Result; len(f.Stdout)+len(f.Stderr) > 0 {
 			wanted[f.ID] = [2]int64{t.stdout.storedLen(f.Stdout), t.stderr.storedLen(f.Stderr)}
+			finals = append(finals, f)
 		}
 	}
 	if len(wanted) == 0 {
