@@ -14,21 +14,21 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second // bounds the time to connect
-	// serverTimeout limits the time that the server waits for the next statement of a connection. A
+	// ServerTimeout is the longest time that a server should wait for the next statement of a connection. A
 	// client's host may be lost during a transaction, and no packet tells the server. Until the server
 	// ends the connection, nobody else gets the rows that the transaction has locked.
-	serverTimeout = 15 * time.Second
-	maxIdleTime   = 10 * time.Second // for a connection without a transaction; less than serverTimeout
+	ServerTimeout = 15 * time.Second
 )
 
 // Connector opens connections with the same settings whatever the server's defaults are: several
 // statements can be sent in one round trip, texts are utf8mb4, a SELECT returns all rows, transactions
 // are READ COMMITTED, a statement outside a transaction is committed at once, also after the COMMIT of a
 // transaction, a row that already has the wanted values counts as affected, locks of a client that
-// has been silent for serverTimeout are freed, and a read on a node of a cluster sees what was committed
+// has been silent for a while are freed, and a read on a node of a cluster sees what was committed
 // on other nodes before.
 type Connector struct {
 	driver.Connector
+	serverTimeout time.Duration
 	// AllowRepeatableRead lets a connection use REPEATABLE READ if the server replicates
 	// statements and not rows: such a server refuses writes under READ COMMITTED.
 	AllowRepeatableRead bool
@@ -38,8 +38,9 @@ type Connector struct {
 }
 
 // NewConnector returns a connector for the server that c describes. Timeout ends an operation
-// that a statement's own deadline cannot end: a commit to a server that does not answer.
-func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
+// that a statement's own deadline cannot end: a commit to a server that does not answer. The server
+// waits serverTimeout, in whole seconds, for the next statement of a connection.
+func NewConnector(c *mysql.Config, timeout, serverTimeout time.Duration) (*Connector, error) {
 	c.Timeout, c.ReadTimeout = dialTimeout, timeout // no WriteTimeout: it would limit the size of a statement on a slow path
 	c.InterpolateParams, c.MultiStatements, c.ClientFoundRows = true, true, true
 	c.Logger = discardLogger{}
@@ -55,7 +56,7 @@ func NewConnector(c *mysql.Config, timeout time.Duration) (*Connector, error) {
 	c.Params["autocommit"], c.Params["completion_type"] = "1", "0"
 	c.Params["sql_select_limit"], c.Params["sql_big_selects"] = "18446744073709551615", "1"
 	inner, err := mysql.NewConnector(c)
-	return &Connector{Connector: inner}, err
+	return &Connector{Connector: inner, serverTimeout: serverTimeout}, err
 }
 
 // discardLogger keeps the driver from writing to stderr the errors that it also returns.
@@ -83,7 +84,7 @@ func (c *Connector) Open(connections int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	db.SetConnMaxIdleTime(maxIdleTime)
+	db.SetConnMaxIdleTime(c.serverTimeout * 2 / 3) // before the server ends it
 	return db
 }
 

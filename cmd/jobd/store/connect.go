@@ -19,7 +19,10 @@ const (
 	lockTimeout = "5"
 )
 
-func newConnector(c config.MySQL) (*mariadb.Connector, error) {
+// newConnector returns a connector for the table of a daemon with this lease. A transaction that accepts rows
+// locks the daemon's record, which every renewal of the lease changes. If one connection hangs while the others
+// work, the server must free this lock long before the lease expires.
+func newConnector(c config.MySQL, lease time.Duration) (*mariadb.Connector, error) {
 	m := mysql.NewConfig()
 	m.User, m.Passwd, m.DBName = c.User, c.Password, c.Database
 	m.Net, m.Addr = "tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
@@ -39,7 +42,7 @@ func newConnector(c config.MySQL) (*mariadb.Connector, error) {
 	default:
 		return nil, fmt.Errorf("tls '%s' must be one of false, preferred, skip-verify, true", c.TLS)
 	}
-	link, err := mariadb.NewConnector(m, ioTimeout)
+	link, err := mariadb.NewConnector(m, ioTimeout, max(time.Second, min(lease/2, mariadb.ServerTimeout)))
 	if err != nil {
 		return nil, err
 	}

@@ -73,6 +73,38 @@ func TestLockedTableKeepsNoLease(t *testing.T) {
 	}
 }
 
+// TestHungAcceptLosesNoLease: if the connection of an accept hangs while the others work, the daemon can renew
+// its lease in time. Otherwise its jobs would be killed and would run again.
+func TestHungAcceptLosesNoLease(t *testing.T) {
+	const lease = 6 * time.Second
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a")
+	hangs := make(chan struct{})
+	opt := table.options("d")
+	opt.Lease = lease
+	opt.MySQL.Port = proxytest.Start(t, table.server.Addr(), func(net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		return func(sent []byte) ([]byte, error) {
+			if strings.Contains(string(sent), "REPLACE") { // our record is locked
+				close(hangs)
+				<-t.Context().Done()
+			}
+			return sent, nil
+		}, nil, nil
+	}).Port
+	s := table.openWith(t, opt)
+	register(t, s)
+	begin := time.Now()
+	go s.Accept(t.Context(), wantRows("a"), 5)
+	<-hangs
+	ctx, cancel := context.WithTimeout(t.Context(), 4*lease)
+	defer cancel()
+	for s.Renew(ctx) != nil && ctx.Err() == nil {
+	}
+	if took := time.Since(begin); took > lease*3/4 {
+		t.Errorf("the lease of %v was renewed after %v", lease, took)
+	}
+}
+
 // lockJobs locks the table of jobs in a session of its own until the test ends.
 func lockJobs(t *testing.T, table *sqlTable) {
 	t.Helper()

@@ -127,7 +127,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {
 		opt.Claims = companionTable(opt.MySQL.Table)
 	}
-	link, err := newConnector(opt.MySQL)
+	link, err := newConnector(opt.MySQL, opt.Lease)
 	if err != nil {
 		return nil, err
 	}

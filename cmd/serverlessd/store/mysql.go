@@ -69,7 +69,7 @@ func (d *mysqlDialect) name() string {
 // open uses READ COMMITTED, because otherwise a daemon that takes jobs of a type would block all
 // daemons that add jobs of this type.
 func (d *mysqlDialect) open() (write, read *sql.DB, err error) {
-	if d.connector, err = mariadb.NewConnector(d.config, ioTimeout); err != nil {
+	if d.connector, err = mariadb.NewConnector(d.config, ioTimeout, mariadb.ServerTimeout); err != nil {
 		return nil, nil, err
 	}
 	db := d.connector.Open(maxConns)
