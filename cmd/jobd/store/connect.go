@@ -21,7 +21,8 @@ const (
 
 // newConnector returns a connector for the table of a daemon with this lease. A transaction that accepts rows
 // locks the daemon's record, which every renewal of the lease changes. If one connection hangs while the others
-// work, the server must free this lock long before the lease expires.
+// work, the server must free this lock long before the lease expires. If all open connections hang, the idle ones
+// must be closed before a second renewal could use one of them.
 func newConnector(c config.MySQL, lease time.Duration) (*mariadb.Connector, error) {
 	m := mysql.NewConfig()
 	m.User, m.Passwd, m.DBName = c.User, c.Password, c.Database

@@ -2,8 +2,10 @@ package store_test
 
 import (
 	"context"
+	"database/sql"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +101,48 @@ func TestHungAcceptLosesNoLease(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*lease)
 	defer cancel()
 	for s.Renew(ctx) != nil && ctx.Err() == nil {
+	}
+	if took := time.Since(begin); took > lease*3/4 {
+		t.Errorf("the lease of %v was renewed after %v", lease, took)
+	}
+}
+
+// TestLostConnectionsLoseNoLease: if all open connections hang, as after a firewall has lost its state, and new
+// ones work, the daemon can renew its lease in time: the next renewal does not use another lost connection.
+func TestLostConnectionsLoseNoLease(t *testing.T) {
+	const lease = 6 * time.Second
+	table := newSQLTable(t)
+	var lost atomic.Bool
+	opt := table.options("d")
+	opt.Lease = lease
+	opt.MySQL.Port = proxytest.Start(t, table.server.Addr(), func(net.Conn) (toServer, toClient proxytest.Filter, err error) {
+		isNew := lost.Load()
+		return func(sent []byte) ([]byte, error) {
+			if lost.Load() && !isNew {
+				<-t.Context().Done()
+			}
+			return sent, nil
+		}, nil, nil
+	}).Port
+	s := table.openWith(t, opt)
+	register(t, s)
+	var conns []*sql.Conn
+	for range 4 {
+		conn, err := s.DB().Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	lost.Store(true)
+	begin := time.Now()
+	for renewed := false; !renewed; {
+		ctx, cancel := context.WithTimeout(t.Context(), lease/2)
+		renewed = s.Renew(ctx) == nil
+		cancel()
 	}
 	if took := time.Since(begin); took > lease*3/4 {
 		t.Errorf("the lease of %v was renewed after %v", lease, took)
