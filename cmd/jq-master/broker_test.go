@@ -308,6 +308,45 @@ func TestBackoffCapOfGloomWorkers(t *testing.T) {
 	}
 }
 
+// TestRetriesOfMixedWorkers: a job gets max_retry retries, however its runs are divided between Gloom workers and
+// others.
+func TestRetriesOfMixedWorkers(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{"10m", "50ms"} { // the broker makes all retries, or only the first two
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel()
+			b := startShared(t, nil)
+			c := start(t, append(brokerFlags(b), "--backoff-base", "20ms", "--backoff-cap", limit)...).client(t, jsonType)
+			w := &gloom.Worker{Types: []string{"jq.sock"}}
+			var runs atomic.Int32
+			w.Handler = func(context.Context, *gloom.Job) (any, error) {
+				if runs.Add(1) == 2 { // the next run is at the other worker
+					if err := w.Serve(gloom.Serving{Types: []string{"none"}, Prefetch: 1}); err != nil {
+						t.Error(err)
+					}
+				}
+				return nil, errors.New("no luck")
+			}
+			runGloomWorker(t, b.WorkerAddr().String(), w)
+			id := c.enqueue(`{"name":"sock","argument":{},"max_retry":4}`)
+			eventually(t, "two runs at the Gloom worker", func() bool { return runs.Load() == 2 })
+			worker := c.register(`{"name":"w","max_jobs":1}`)
+			var status string
+			for status != "error" {
+				if got := c.do("POST", "/worker/jobs?wait=0.2", "", "worker-id", worker); got.status == 200 {
+					runs.Add(1)
+					c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":true,"message":"no"}`, id), "worker-id", worker).wantStatus(204)
+				}
+				status, _ = c.do("GET", "/job/"+id, "").wantStatus(200).decode()["status"].(string)
+			}
+			c.do("GET", "/job/"+id, "").wantStatus(200).has(`{"retry_count":4}`)
+			if n := runs.Load(); n != 5 {
+				t.Errorf("%d runs, want 5", n)
+			}
+		})
+	}
+}
+
 // TestRefusedGloomWorkers: with --socket-workers=false, a Gloom worker that joins for all types does
 // not get the argument of a job, and its answer does not count.
 func TestRefusedGloomWorkers(t *testing.T) {

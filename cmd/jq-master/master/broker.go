@@ -409,7 +409,9 @@ func (c *brokerConn) onResult(s *submission, body []byte, err error) {
 			c.sampledLog.Warn().Err(err).Msg("the broker refuses jobs such as this one; the master submits them again and again, and logs this at most every ten seconds")
 		}
 		c.runCommand(func(m *machine) { m.onNotAtBroker(s.id, s.number) })
-	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason != errFailed.Error():
+	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed && !own && failed.Reason == errFailed.Error():
+		c.runCommand(func(m *machine) { m.onRetriesUsedUp(s.id, s.number, s.retried) })
+	case failed != nil && failed.Code == gloom.ErrJobFailed && !own:
 		o := &job.Outcome{Reason: job.Other, Message: failed.Reason, Retry: !failed.Final}
 		if o.Retry {
 			o.Retried = s.retried

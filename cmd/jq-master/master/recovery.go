@@ -231,6 +231,38 @@ func (m *machine) onNotAtBroker(id job.ID, number uint32) {
 	}
 }
 
+// onRetriesUsedUp is called if the broker makes no more retries of a job, because one of the master's
+// workers failed the last run. retried is how often the job had been retried before this run: the
+// master has not seen the runs that Gloom workers failed.
+func (m *machine) onRetriesUsedUp(id job.ID, number uint32, retried int32) {
+	r := m.bySubmission(id, number)
+	switch {
+	case r == nil:
+	case r.op != opNone:
+		r.addOnIdle(func() { m.onRetriesUsedUp(id, number, retried) })
+	case r.State != job.Retrying:
+		m.submitLater(r, nil)
+	case r.Retries > retried:
+		m.submitWaiting(r)
+	case retried < r.MaxRetry:
+		r.submitted = false
+		j := r.nextState()
+		j.Retries = retried + 1
+		j.Due = m.wallTime + toMillis(m.backoff(j.Retries))
+		m.write(opPostpone, r, j, 0, 0, func() { m.submitWaiting(r) })
+	default: // its runs were more than it knew, and that was the last
+		r.submitted = false
+		j := r.nextState()
+		j.State, j.Retries = job.Failed, retried
+		forgetAt := m.wallTime + toMillis(m.KeepEnded)
+		m.write(opEnd, r, j, forgetAt, 0, func() {
+			m.addEnded(r, forgetAt, 0)
+			m.ledger.Failed++
+			m.expire()
+		})
+	}
+}
+
 // bySubmission returns the job of a submission, or nil if that is not the job's current submission.
 func (m *machine) bySubmission(id job.ID, number uint32) *record {
 	if r := m.jobs.Get(id); r != nil && r.submitted && r.submission == number {

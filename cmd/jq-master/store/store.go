@@ -69,7 +69,7 @@ type Store interface {
 	//	start     queued or retrying to running, with the Attempt, Worker, Started and Deadline of the run
 	//	release   running to the State and Attempt before the run, which was undone
 	//	retry     running to retrying: the run has failed
-	//	finish    running to done or error
+	//	finish    running to done or error, or retrying to error
 	//	cancel    queued, retrying or running to cancelled
 	//	revive    error or cancelled to queued, or retrying without Due: an operator's retry
 	//	postpone  queued or retrying, with another Due or Priority
