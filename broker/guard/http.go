@@ -8,7 +8,8 @@ import (
 
 // ReadOn returns a handler that does as h, and then reads and drops what h has left unread of the
 // request's body: a client that is still sending would otherwise see that the connection is reset,
-// and not why the request was refused. Time and bytes are bounded.
+// and not why the request was refused. Time and bytes are bounded. The connection of a body that was
+// not read to its end is closed: the server would take the rest of it for another request.
 func ReadOn(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -17,16 +18,19 @@ func ReadOn(h http.Handler) http.Handler {
 		}
 		server := http.NewResponseController(w)
 		_ = server.EnableFullDuplex() // a reply does not wait for the body
-		body := &requestBody{ReadCloser: r.Body}
+		body := &requestBody{ReadCloser: r.Body, w: w}
 		read := *r // the server looks at the body of r
 		read.Body = body
 		h.ServeHTTP(w, &read)
-		if awaits100 := !body.isRead && r.Header.Get("Expect") != ""; body.hasEnded || awaits100 {
+		if awaits100 := !body.isRead && r.Header.Get("Expect") != ""; body.err != nil || awaits100 {
 			return
 		}
 		_ = server.Flush()
 		_ = server.SetReadDeadline(time.Now().Add(readOnTime))
 		_, _ = io.CopyN(io.Discard, body, readOnBytes)
+		if body.err != io.EOF && r.ProtoMajor == 1 {
+			panic(http.ErrAbortHandler) // it closes the connection
+		}
 	})
 }
 
@@ -35,15 +39,21 @@ const (
 	readOnBytes = 256 << 20
 )
 
-// requestBody notes whether a body is read, and to its end.
+// requestBody notes whether a body is read, and the error at its end. After another error than io.EOF
+// the server closes the connection with the reply, which the handler has yet to write.
 type requestBody struct {
 	io.ReadCloser
-	isRead, hasEnded bool
+	w      http.ResponseWriter
+	isRead bool
+	err    error
 }
 
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.isRead, b.hasEnded = true, err != nil
+	b.isRead, b.err = true, err
+	if err != nil && err != io.EOF {
+		b.w.Header().Set("Connection", "close")
+	}
 	return n, err
 }
 
