@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,8 +143,12 @@ func (b *backend) noteAnswer(err error) {
 
 // noteRequest is like noteCall, but for a call on behalf of a request. If the request is cancelled
 // or its call takes too long, this says nothing about the store. The caller must repeat a call that
-// the store refuses.
+// the store refuses. If the request got no turn because the store is away, noteRequest returns why
+// the store is away.
 func (b *backend) noteRequest(ctx context.Context, err error) error {
+	if errors.Is(err, store.ErrBusy) {
+		return cmp.Or(b.checkReachable(), err)
+	}
 	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
 		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.engine.ctx.Err() == nil {
 		b.noteAnswer(err)

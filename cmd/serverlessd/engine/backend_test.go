@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/store"
 
 	"github.com/rs/zerolog"
@@ -40,6 +42,30 @@ func TestStoreErrorMeansAway(t *testing.T) {
 	if !errors.Is(b.checkReachable(), store.ErrAway) {
 		t.Error("the store is away, but reachable")
 	}
+}
+
+// TestNoTurnAtStoreThatIsAway: a request that gets no turn because all turns wait for a store that
+// is away is told this, and not that there are too many requests.
+func TestNoTurnAtStoreThatIsAway(t *testing.T) {
+	e := withStores(t, 1)
+	b := e.backends[0]
+	b.store = busyStore{Store: b.store}
+	query := func() error { _, _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); return err }
+	b.noteAnswer(nil)
+	if err := query(); !errors.Is(err, store.ErrBusy) || b.checkReachable() != nil {
+		t.Errorf("the store answers: %v, %v", err, b.checkReachable())
+	}
+	b.noteAnswer(fmt.Errorf("%w: frozen", store.ErrAway))
+	if err := query(); errors.Is(err, store.ErrBusy) || !errors.Is(err, store.ErrAway) {
+		t.Errorf("the store is away: %v", err)
+	}
+}
+
+// busyStore has no turns left for requests.
+type busyStore struct{ store.Store }
+
+func (busyStore) Jobs(context.Context, store.Query) ([]store.Record, job.ID, error) {
+	return nil, "", fmt.Errorf("%w: %w", store.ErrBusy, context.DeadlineExceeded)
 }
 
 // TestLostSysidWithoutJobs: the log does not say that jobs are stopped if there are no jobs.

@@ -170,7 +170,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 func (e *Engine) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
 	for _, b := range e.backends {
 		deleted, err := b.store.DeleteHandler(ctx, jobtype)
-		if b.noteRequest(ctx, err) != nil {
+		if err := b.noteRequest(ctx, err); err != nil {
 			return n, err
 		}
 		n = max(n, deleted)
@@ -192,7 +192,7 @@ func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler,
 	var newest *job.Handler
 	for _, b := range e.backends {
 		h, err := b.store.Handler(ctx, jobtype, id)
-		if b.noteRequest(ctx, err) != nil && !errors.Is(err, store.ErrUnknown) {
+		if err := b.noteRequest(ctx, err); err != nil && !errors.Is(err, store.ErrUnknown) {
 			return nil, err
 		}
 		newest = newer(newest, h)
@@ -207,7 +207,7 @@ func (e *Engine) Handler(ctx context.Context, jobtype, id string) (*job.Handler,
 func (e *Engine) Versions(ctx context.Context, jobtype string) (versions []store.Version, err error) {
 	for _, b := range e.backends {
 		list, err := b.store.Versions(ctx, jobtype)
-		if b.noteRequest(ctx, err) != nil {
+		if err := b.noteRequest(ctx, err); err != nil {
 			return nil, err
 		}
 		for _, v := range list {

@@ -58,7 +58,7 @@ func (e *Engine) AddUnique(ctx context.Context, lines []store.KeyedEntry, req un
 		return nil, err
 	}
 	shared, err := b.store.AddUnique(ctx, lines, req, time.Now)
-	if b.noteRequest(ctx, err) != nil {
+	if err := b.noteRequest(ctx, err); err != nil {
 		return nil, err
 	}
 	for i := range shared {
@@ -204,7 +204,7 @@ func (e *Engine) Payload(ctx context.Context, id job.ID, limit int) (rec *store.
 func (e *Engine) Jobs(ctx context.Context, q store.Query) (records []store.Record, next job.ID, err error) {
 	for _, b := range e.backends {
 		page, after, err := b.store.Jobs(ctx, q)
-		if b.noteRequest(ctx, err) != nil {
+		if err := b.noteRequest(ctx, err); err != nil {
 			return nil, "", err
 		}
 		records, next = append(records, page...), max(next, after)
@@ -231,7 +231,7 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 		}
 		n, rest, err := b.store.RetryAll(ctx, q)
 		affected, more = affected+n, more || rest
-		if b.noteRequest(ctx, err) != nil {
+		if err := b.noteRequest(ctx, err); err != nil {
 			return affected, true, err
 		}
 		b.wakePick()
@@ -297,7 +297,7 @@ func (b *backend) counts(ctx context.Context, client string, exact bool) (counts
 		ctx = store.OwnCalls(ctx) // ingest waits for transit, so this call must not wait for other requests
 	}
 	counts, err = b.store.Counts(ctx, client)
-	if b.noteRequest(ctx, err) != nil {
+	if err := b.noteRequest(ctx, err); err != nil {
 		return nil, nil, err
 	}
 	if exact {

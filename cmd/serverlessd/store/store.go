@@ -33,10 +33,15 @@ var (
 	// settings, disk or files. Other calls may succeed.
 	ErrUnwell = fmt.Errorf("%w: it answers, but refuses", ErrAway)
 	// ErrBusy is an ErrAway that says nothing about the store itself.
-	ErrBusy = fmt.Errorf("%w: too many requests wait for it", ErrAway)
+	ErrBusy error = busyError{}
 	// ErrDamaged is an ErrUnwell of a store whose file is damaged: only a backup helps.
 	ErrDamaged = fmt.Errorf("%w, because its file is damaged", ErrUnwell)
 )
+
+type busyError struct{}
+
+func (busyError) Error() string { return "too many requests wait for the store" }
+func (busyError) Unwrap() error { return ErrAway }
 
 // Store keeps the jobs. A method returns when its context ends, and each of its transactions,
 // including its repeated attempts, takes at most ten seconds: then it returns ErrAway.

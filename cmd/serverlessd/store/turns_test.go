@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func TestRequestsLeaveRoom(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := s.AddUnique(ctx, []KeyedEntry{keyedLine("a-x", string(ids.Next(1)))}, unique.Request{}, time.Now); !errors.Is(err, ErrBusy) {
+	if _, err := s.AddUnique(ctx, []KeyedEntry{keyedLine("a-x", string(ids.Next(1)))}, unique.Request{}, time.Now); !errors.Is(err, ErrBusy) || !errors.Is(err, ErrAway) || strings.Contains(err.Error(), "away") {
 		t.Errorf("a request that gets no turn: %v", err)
 	}
 	start := time.Now()
