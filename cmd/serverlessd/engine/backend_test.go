@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 )
 
@@ -66,6 +68,54 @@ type busyStore struct{ store.Store }
 
 func (busyStore) Jobs(context.Context, store.Query) ([]store.Record, job.ID, error) {
 	return nil, "", fmt.Errorf("%w: %w", store.ErrBusy, context.DeadlineExceeded)
+}
+
+// TestChangeOfUnstoredJob: a request to change a job that no store takes does not wait forever.
+func TestChangeOfUnstoredJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ids := job.NewIDSource(job.NewSysid(), time.Now)
+		j, err := openJournal(t.TempDir(), nil, journal.Options{IDs: ids, Log: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		e := &Engine{ctx: t.Context(), journal: j, ids: ids, metrics: newMetrics(prometheus.NewRegistry())}
+		id := add(t, e, "a-x", "1")[0]
+		for name, change := range map[string]func(context.Context, job.ID) error{"delete": e.Delete, "hasten": e.Hasten} {
+			if err := change(t.Context(), id); !errors.Is(err, store.ErrAway) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// TestCountsAtStoreThatGoesAway: a count that waited for another one, meanwhile the store went away,
+// does not ask the store.
+func TestCountsAtStoreThatGoesAway(t *testing.T) {
+	e := withStores(t, 1)
+	b := e.backends[0]
+	gated := &gatedStore{Store: b.store, counting: newGate()}
+	b.store = gated
+	b.noteAnswer(nil)
+	if err := b.transit.Acquire(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	counted := make(chan error, 1)
+	go func() {
+		_, err := e.State(t.Context(), "a")
+		counted <- err
+	}()
+	time.Sleep(50 * time.Millisecond) // it waits
+	b.noteAnswer(store.ErrAway)
+	b.transit.Release(1)
+	select {
+	case err := <-counted:
+		if !errors.Is(err, store.ErrAway) {
+			t.Error(err)
+		}
+	case <-gated.counting.reached:
+		t.Error("the store was asked")
+	}
 }
 
 // TestLostSysidWithoutJobs: the log does not say that jobs are stopped if there are no jobs.

@@ -162,10 +162,15 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	return e.change(ctx, id, store.Store.Retry)
 }
 
+// storedWait limits the time that a change waits until a store has the job.
+const storedWait = 10 * time.Second
+
 // changeStored changes a job as soon as a store has it.
 func (e *Engine) changeStored(ctx context.Context, id job.ID, fn func(store.Store, context.Context, job.ID) error) error {
 	e.ingestNow()
-	if err := e.journal.AwaitStored(ctx, id); err != nil {
+	wait, cancel := context.WithTimeout(ctx, storedWait)
+	defer cancel()
+	if err := e.journal.AwaitStored(wait, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
 	return e.change(ctx, id, fn)
@@ -294,6 +299,9 @@ func (b *backend) counts(ctx context.Context, client string, exact bool) (counts
 			return nil, nil, errors.Join(store.ErrAway, context.Cause(ctx))
 		}
 		defer b.transit.Release(1)
+		if err := b.checkReachable(); err != nil { // the counts before this one may have waited in vain
+			return nil, nil, err
+		}
 		ctx = store.OwnCalls(ctx) // ingest waits for transit, so this call must not wait for other requests
 	}
 	counts, err = b.store.Counts(ctx, client)
