@@ -44,6 +44,39 @@ func putNumber(id []byte, n int) []byte {
 	return id
 }
 
+// TestGroupsChangeInSlices: when very many groups get a rule or lose their submitter, no command changes
+// more than its share of them: each change visits several places in memory.
+func TestGroupsChangeInSlices(t *testing.T) {
+	n, share := scaleDown(3000, 300), 2*(choreSteps/recordVisits+1) // the loss of a submitter takes two shares
+	b := New(Config{})
+	p := b.AddSubmitter()
+	s := b.peer(p).submitter
+	for i := range n {
+		b.Submit(0, p, &Submission{ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), NoAck: true, Groups: [][]byte{fmt.Append(nil, "g", i)}})
+	}
+	b.SetRule(0, []byte("g*"), Rule{Concurrency: 1})
+	for before, done := 0, 0; done < n; before = done {
+		done = 0
+		for _, g := range b.groups.All() {
+			if g.rulesVersion == b.rulesVersion {
+				done++
+			}
+		}
+		if done-before > share || done == before {
+			t.Fatalf("a command applied the rule to %d groups; its share is %d", done-before, share)
+		}
+		b.Tick(0)
+	}
+	b.RemovePeer(0, p)
+	for before := n; before > 0; b.Tick(0) {
+		d := before - len(s.holdings)
+		if d > share || d == 0 {
+			t.Fatalf("a command took %d holdings from the lost submitter; its share is %d", d, share)
+		}
+		before -= d
+	}
+}
+
 // TestLostSubmitterIsFreedInSlices: when a submitter with very many jobs is lost, all counts change at
 // once, but the memory is freed in slices: no step frees more than its share.
 func TestLostSubmitterIsFreedInSlices(t *testing.T) {

@@ -23,6 +23,9 @@ const (
 	choreSteps  = 1 << 11
 	tickSteps   = 1 << 8
 	submitSteps = 2
+	// recordVisits is roughly how many places are visited when a group's or a holding's record changes,
+	// with its index entries, limits, queues and heaps.
+	recordVisits = 8
 )
 
 // runChores works on chores until their cost reaches a number of steps.

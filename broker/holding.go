@@ -326,7 +326,7 @@ func (c orphanChore) step(b *Broker) (cost int, done bool) {
 	if n := len(c.submitter.holdings); n > 0 {
 		b.orphan(c.submitter.holdings[n-1])
 	}
-	return 1, len(c.submitter.holdings) == 0
+	return recordVisits, len(c.submitter.holdings) == 0
 }
 
 // notifyChore is the chore that tells workers that nobody waits for the runs of a dead holding.

@@ -118,10 +118,12 @@ func (r *revision) step(b *Broker) (cost int, done bool) {
 		return 1, false
 	}
 	name := wire.Value(g.name)
+	cost = len(r.rules)
 	if slices.ContainsFunc(r.rules, func(r *rule) bool { return r.pattern.Matches(name) }) {
 		b.applyRules(g)
+		cost += recordVisits
 	}
-	return len(r.rules), false
+	return cost, false
 }
 
 // applyNewRules applies the current rules to the groups of a set, before a job with that set is
