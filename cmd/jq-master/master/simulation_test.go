@@ -521,7 +521,10 @@ func (r naiveRun) retry(delay time.Duration) {
 	r.b.later(func() {
 		r.j.running, r.j.ready = false, r.b.w.now+toMillis(delay)
 		if r.j.runs > r.j.retries && r.b.jobs[r.j.id] == r.j {
-			r.b.fail(r.j, false)
+			delete(r.b.jobs, r.j.id)
+			r.b.later(func() {
+				r.b.w.step(r.b.machine, func() { r.b.machine.onRetriesUsedUp(r.j.id, r.j.number, r.j.retried) })
+			})
 		}
 	})
 }
