@@ -208,11 +208,26 @@ func TestSlowLogFileDoesNotDelayStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	log.Info().Msg("there is a reader now")
-	for lines := bufio.NewScanner(r); lines.Scan(); log.Info().Msg("there is a reader now") {
-		if strings.Contains(lines.Text(), "there is a reader now") {
+	if err := r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	gotLine := make(chan struct{})
+	go func() { // lines are lost until the log has noticed the reader
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			if strings.Contains(lines.Text(), "there is a reader now") {
+				close(gotLine)
+				return
+			}
+		}
+		t.Error("no line has come")
+		close(gotLine)
+	}()
+	for {
+		log.Info().Msg("there is a reader now")
+		select {
+		case <-gotLine:
 			return
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	t.Error("no line has come")
 }
