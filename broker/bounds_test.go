@@ -47,7 +47,7 @@ func putNumber(id []byte, n int) []byte {
 // TestGroupsChangeInSlices: when very many groups get a rule or lose their submitter, no command changes
 // more than its share of them: each change visits several places in memory.
 func TestGroupsChangeInSlices(t *testing.T) {
-	n, share := scaleDown(3000, 300), 2*(choreSteps/recordVisits+1) // the loss of a submitter takes two shares
+	const n, share = 1000, 2 * (choreSteps/recordVisits + 1) // the loss of a submitter takes two shares
 	b := New(Config{})
 	p := b.AddSubmitter()
 	s := b.peer(p).submitter

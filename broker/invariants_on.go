@@ -60,6 +60,10 @@ type census struct {
 	borrowedRuns   int
 }
 
+// isUncounted reports whether the job is abandoned and no longer counts. The jobs of a lost submitter count
+// until its chore comes to their holding.
+func (b *Broker) isUncounted(j *job) bool { return b.isAbandoned(j) && b.holdingOf(j).isDead }
+
 func (c *census) checkRecords() {
 	b := c.b
 	mustPass("jobs", b.jobs.Check(func(rec uint32, j *job) bool {
@@ -103,7 +107,7 @@ func (c *census) checkRecord(rec uint32, j *job) {
 		weight += int(f.queue.groupSet.weight())
 	}
 	mustHold(b.weight(f, rec, j) == int64(weight), "job %d weighs %d, counts as %d", rec, weight, b.weight(f, rec, j))
-	if b.isAbandoned(j) {
+	if b.isUncounted(j) {
 		c.unswept++
 		return
 	}

@@ -201,7 +201,7 @@ func (c *census) checkQueues() {
 		x.waiting += h.queuedJobs
 		for _, l := range []*jobList{&h.jobs, &h.runs} {
 			for rec := l.head; rec != 0; rec = b.jobs.Get(rec).links[holdingLink].next {
-				if j := b.jobs.Get(rec); j.state != stateEnded && j.flags&flagBorrowed == 0 && !b.isAbandoned(j) {
+				if j := b.jobs.Get(rec); j.state != stateEnded && j.flags&flagBorrowed == 0 && !b.isUncounted(j) {
 					x.jobs++
 				}
 			}
@@ -301,7 +301,7 @@ func (c *census) checkHoldings() {
 				if j.state == stateRunning {
 					run += b.weight(h, rec, j)
 				}
-				if !b.isAbandoned(j) || !h.isDead {
+				if !b.isUncounted(j) {
 					bytes += b.weight(h, rec, j)
 				}
 			}
