@@ -20,8 +20,8 @@ func FirstVisit(t *testing.T, browser context.Context, url string, texts ...stri
 	t.Helper()
 	for visit := 1; ; visit++ {
 		b := NewTab(t, browser, chromedp.WithNewBrowserContext())
-		// Nothing is requested at intervals, and no data of the document counts as old.
-		b.OnNewDocument(`const later = setTimeout; window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a); performance.now = () => 0`)
+		// Nothing is requested at intervals, and no data of the document counts as old: its clocks stand still.
+		b.OnNewDocument(`const later = setTimeout, loaded = Date.now(); window.setTimeout = (f, ms, ...a) => later(f, ms < 2000 ? ms : 1e8, ...a); performance.now = () => 0; Date.now = () => loaded`)
 		b.Visit(url)
 		b.WaitForText(texts...)
 		b.WaitUntil(`document.querySelector('.uplot canvas')`)

@@ -70,7 +70,7 @@ func TestTimeoutOfLentRunHolds(t *testing.T) {
 		typ := typeOfTest(t)
 		s := newSubmitter(t, a)
 		w := newWorker(t, b, `"cancel":true,"type":`+quote(typ))
-		s.wantOK(`{"action":"submit","id":"slow","type":%s,"body":1,"timeout_ms":1500,"retries":1}`, quote(typ))
+		s.wantOK(`{"action":"submit","id":"slow","type":%s,"body":1,"timeout_ms":4000,"retries":1}`, quote(typ))
 		w.nextJob()
 		w2 := newWorker(t, c, `"cancel":true,"type":`+quote(typ))
 		if f := w.next(); string(f.raw) != `{"action":"cancel","id":"slow"}` {
