@@ -20,7 +20,7 @@ func TestEndedJobsAreListed(t *testing.T) {
 	w.addWorker("run", release)
 	for i := range 5 {
 		id := fmt.Sprint("r", i)
-		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"run","id":%q,"body":"four","groups":["g%d"],"keep_ms":%d}`, id, i%2, i/4*60000), 202)
+		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"run","id":%q,"body":"four","groups":["g%d"],"keep_ms":%d}`, id, i%2, i/4*3600000), 202)
 		eventually(t, id+" has ended", func() bool { return slices.Contains(w.ids("/v1/jobs?state=ended"), id) })
 	}
 	w.call("POST", "/v1/jobs", `{"type":"x/y","id":"c","body":1}`, 202)

@@ -573,7 +573,7 @@ func TestClockBehind(t *testing.T) {
 				return s
 			}
 			s := open()
-			w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
+			w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 2 * day, KeepUnrun: 5 * day, TTL: time.Minute, Limit: 1000,
 				Handled: func(jobtype string) bool { return jobtype != "a-none" }}
 			add := func(jobtype string) {
 				e := entry(jobtype, "1")
@@ -582,7 +582,7 @@ func TestClockBehind(t *testing.T) {
 			}
 			var swept SweepResult
 			pass := func(d time.Duration) {
-				for end := uptime + d; ; uptime += min(10*time.Minute, end-uptime) {
+				for end := uptime + d; ; uptime += min(30*time.Minute, end-uptime) {
 					result := sweep(t, s, w)
 					swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+result.Abandoned, swept.Expired+result.Expired, swept.Purged+result.Purged
 					if uptime == end {
@@ -612,14 +612,14 @@ func TestClockBehind(t *testing.T) {
 			checkEqual(t, "in five hours", swept, SweepResult{})
 			pass(4 * time.Hour)
 			checkEqual(t, "in nine hours", swept, SweepResult{Abandoned: 1})
-			pass(13 * day)
-			checkEqual(t, "in 13 days", swept, SweepResult{Abandoned: 1})
-			pass(2 * day)
-			checkEqual(t, "in 15 days", swept, SweepResult{Abandoned: 1, Purged: 2}) // a-done, and a-none, which was abandoned on the first day
-			pass(14 * day)
-			checkEqual(t, "in 29 days", swept.Expired, 0)
-			pass(2 * day)
-			checkEqual(t, "in 31 days", swept.Expired, 2)
+			pass(36 * time.Hour)
+			checkEqual(t, "in 45 hours", swept, SweepResult{Abandoned: 1})
+			pass(14 * time.Hour)
+			checkEqual(t, "in 59 hours", swept, SweepResult{Abandoned: 1, Purged: 2}) // a-done, and a-none, which was abandoned on the first day
+			pass(56 * time.Hour)
+			checkEqual(t, "in 115 hours", swept.Expired, 0)
+			pass(12 * time.Hour)
+			checkEqual(t, "in 127 hours", swept.Expired, 2)
 		})
 	}
 }
@@ -750,7 +750,7 @@ func TestClockCorrectedByRestart(t *testing.T) {
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
-	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
+	w := SweepOptions{RetryFor: 6 * time.Hour, KeepDone: 2 * day, KeepUnrun: 5 * day, TTL: time.Minute, Limit: 1000,
 		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
 	s := open()
 	for _, jobtype := range []string{"a-unrun", "a-none", "a-done"} {
@@ -762,7 +762,7 @@ func TestClockCorrectedByRestart(t *testing.T) {
 	clockShift = 0
 	var swept SweepResult
 	pass := func(d time.Duration) {
-		for end := uptime + d; uptime < end; uptime += 10 * time.Minute {
+		for end := uptime + d; uptime < end; uptime += 30 * time.Minute {
 			result := sweep(t, s, w)
 			swept.Abandoned, swept.Expired, swept.Purged = swept.Abandoned+result.Abandoned, swept.Expired+result.Expired, swept.Purged+result.Purged
 		}
@@ -776,12 +776,14 @@ func TestClockCorrectedByRestart(t *testing.T) {
 	}
 	pass(2 * time.Hour)
 	checkEqual(t, "in seven hours", swept, SweepResult{Abandoned: 1})
-	pass(13 * day)
-	checkEqual(t, "in 13 days", swept, SweepResult{Abandoned: 1})
-	pass(2 * day)
-	checkEqual(t, "in 15 days", swept, SweepResult{Abandoned: 1, Purged: 2})
-	pass(16 * day)
-	checkEqual(t, "in 31 days", swept, SweepResult{Abandoned: 1, Purged: 2, Expired: 1})
+	pass(36 * time.Hour)
+	checkEqual(t, "in 43 hours", swept, SweepResult{Abandoned: 1})
+	pass(14 * time.Hour)
+	checkEqual(t, "in 57 hours", swept, SweepResult{Abandoned: 1, Purged: 2})
+	pass(56 * time.Hour)
+	checkEqual(t, "in 113 hours", swept.Expired, 0)
+	pass(14 * time.Hour)
+	checkEqual(t, "in 127 hours", swept, SweepResult{Abandoned: 1, Purged: 2, Expired: 1})
 }
 
 // TestClockCorrectedWhileNobodyLooks: the clock was behind for some minutes, and is corrected while no
