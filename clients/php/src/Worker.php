@@ -251,14 +251,34 @@ final class Worker
             $action = $message['action'] ?? null;
             if ($action === 'job' && isset($message['id'], $message['type'], $message['body'])) {
                 $this->waiting[] = [$at, $message];
-            } elseif ($action === 'cancel' && ($message['id'] ?? null) === $this->running) {
-                $this->unwanted = true;
+            } elseif ($action === 'cancel') {
+                $this->onCancel($at, $message['id']);
             }
         };
         $at->request($this->join, null, $this->settings->connectTimeout);
         $this->joined[$addr] = $at;
         $this->settings->log('debug', "$addr: joined");
         $this->onJoined?->__invoke($addr);
+    }
+
+    /** Nobody waits for a job of this broker any more: one that has not started does not run. */
+    private function onCancel(Connection $at, string $id): void
+    {
+        if ($at === $this->at && $id === $this->running) {
+            $this->unwanted = true;
+
+            return;
+        }
+        foreach ($this->waiting as $i => [$from, $message]) {
+            if ($from === $at && $message['id'] === $id) {
+                array_splice($this->waiting, $i, 1);
+                $frame = Wire::encode(['action' => 'fail', 'id' => $id, 'reason' => 'cancelled']);
+                $at->ask($frame, static function (): void {
+                }, $id);
+
+                return;
+            }
+        }
     }
 
     /** Leaves all brokers, and gives back jobs that have not started. */

@@ -190,6 +190,27 @@ final class TroubleTest extends TestCase
         self::assertSame(['action' => 'fail', 'id' => 'a', 'reason' => 'later', 'delay_ms' => 0], self::take($broker));
     }
 
+    /** The cancel of a job comes with the job itself: so it is after the worker's process was stopped. */
+    public function testJobThatIsCancelledBeforeItStartsDoesNotRun(): void
+    {
+        $this->work(static function (Job $job): string {
+            while (!$job->unwanted(1.0)) {
+            }
+
+            return 'has run';
+        });
+        $broker = $this->accept();
+        self::take($broker);
+        fwrite($broker, Wire::encode(['ok' => true])
+            . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1])
+            . Wire::encode(['action' => 'cancel', 'id' => 'a']));
+        self::assertSame(['action' => 'fail', 'id' => 'a', 'reason' => 'cancelled'], self::take($broker));
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'b', 'type' => 'echo', 'body' => 1]));
+        usleep(100_000);
+        fwrite($broker, Wire::encode(['action' => 'cancel', 'id' => 'b']));
+        self::assertSame(['respond', 'b'], array_slice(array_values(self::take($broker)), 0, 2));
+    }
+
     public function testSubmitterThatAllBrokersRefuseSaysSo(): void
     {
         [$second, $addr] = self::listen();
