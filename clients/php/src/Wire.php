@@ -73,7 +73,7 @@ final class Wire
             if ($key === 'body' || $key === 'progress') {
                 $fields[$key] = RawJson::of($value);
             } else {
-                $fields[$key] = json_decode($value, true, 1024, JSON_THROW_ON_ERROR);
+                $fields[$key] = self::value($value);
             }
             $at = $end + strspn($json, self::SPACE, $end);
             if (($json[$at] ?? '') !== ',') {
@@ -89,6 +89,22 @@ final class Wire
         }
 
         return $fields;
+    }
+
+    /** Decodes a value; unpaired surrogates, which PHP's strings cannot hold, become U+FFFD. */
+    private static function value(string $json): mixed
+    {
+        try {
+            return json_decode($json, true, 1024, JSON_THROW_ON_ERROR);
+        } catch (\JsonException $e) {
+            if ($e->getCode() !== JSON_ERROR_UTF16) {
+                throw $e;
+            }
+        }
+        $half = '/\\\\(?:[^u]|u[dD][89abAB]..\\\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|u....)/';
+        $whole = preg_replace_callback($half, static fn (array $found): string => isset($found[1]) ? '\ufffd' : $found[0], $json);
+
+        return json_decode((string) $whole, true, 1024, JSON_THROW_ON_ERROR);
     }
 
     /**

@@ -141,6 +141,16 @@ final class GoldenTest extends TestCase
         RawJson::from(['x' => NAN]);
     }
 
+    /** PHP's strings cannot hold an unpaired surrogate, which headers may have as bodies may. */
+    public function testHeadersWithUnpairedSurrogatesAreTaken(): void
+    {
+        $headers = '{"half":"\ud800","cut\udc00":["x\uD83D","\ud800\u0041"],"whole":"\ud83d\ude00","told":"\\\\ud800","n":[{}]}';
+        $frame = Wire::decode('{"action":"job","id":"a","type":"t","headers":' . $headers . ',"body":"\ud800"}');
+        self::assertSame([
+            'half' => "\u{fffd}", "cut\u{fffd}" => ["x\u{fffd}", "\u{fffd}A"], 'whole' => "\u{1f600}", 'told' => '\\ud800', 'n' => [[]],
+        ], $frame['headers']);
+    }
+
     public function testMisuseIsToldBeforeAnythingIsSent(): void
     {
         $nobody = new Submitter(new Settings('127.0.0.1:1', backoff: [0.001, 0.001]), wait: 0.01);
