@@ -82,8 +82,9 @@ class Service extends Connection {
    * Ends a run with the frame of its answer or failure.
    * @param {string} id
    * @param {Buffer} frame
+   * @param {boolean} [failed] the frame is that of a failure, which may leave retries
    */
-  answer(id, frame) {
+  answer(id, frame, failed) {
     const size = frame.length - HEADER;
     if (size > this.maxFrame) {
       frame = failure(id, new Fatal(`answer of ${size} bytes, at most ${this.maxFrame} are allowed`));
@@ -92,7 +93,10 @@ class Service extends Connection {
       this.runs.delete(id);
       // The broker would refuse the same answer again.
       const refused = error instanceof RefusedError && error.code !== "unknown_id";
-      if (refused) this.ask(failure(id, new Fatal(`answer ${error.message}`)), () => this.finish());
+      if (refused) {
+        const why = `answer ${error.message}`;
+        this.ask(failure(id, failed ? why : new Fatal(why)), () => this.finish());
+      }
       this.finish();
     });
   }
@@ -259,7 +263,7 @@ export class Worker {
     } catch (error) {
       const meant = [Fatal, RetryAfter, Release].some((kind) => error instanceof kind);
       if (!meant && !run.signal.aborted) this.#options.notify({ event: "threw", addr: service.addr, error });
-      service.answer(id, failure(id, error));
+      service.answer(id, failure(id, error), true);
     }
   }
 }
@@ -279,7 +283,7 @@ function failure(id, error) {
   if (error instanceof Release) return encode({ action: "release", id, delay_ms: delay || undefined });
   const meant = error instanceof Fatal || error instanceof RetryAfter;
   const text = error instanceof Error ? (meant ? error.message : `${error.name}: ${error.message}`) : String(error);
-  let reason = text || "failed by the worker";
+  let reason = Buffer.from(text || "failed by the worker").toString(); // without unpaired surrogates
   if (Buffer.byteLength(reason) > MAX_REASON) {
     const head = Buffer.from(reason).subarray(0, MAX_REASON);
     reason = `${new TextDecoder().decode(head, { stream: true })}…`;

@@ -61,3 +61,39 @@ test("a worker may have longer to stop than a timer can last", { timeout: 20_000
   await worker.stop();
   assert.equal(ended, true);
 });
+
+test("an error's text may end in half a character, and its job may be retried", { timeout: 20_000 }, async (t) => {
+  const told = new Promise((resolve) => {
+    listen(t, ({ action, ...rest }, write) => {
+      if (action === "fail") resolve(rest);
+      write(frame({ ok: true }));
+      if (action === "join") write(frame({ action: "job", id: "a", type: "t", body: 1 }));
+    }).then((addrs) => {
+      const worker = new Worker("t", () => { throw new Error("no \u{1f600}".slice(0, 4)); }, { addrs, notify: () => {} });
+      t.after(() => worker.stop(1).catch(() => {}));
+      worker.start();
+    });
+  });
+  assert.deepEqual(await told, { id: "a", reason: "Error: no \ufffd" });
+});
+
+test("a failure that is refused does not take the job's retries", { timeout: 20_000 }, async (t) => {
+  const told = new Promise((resolve) => {
+    let first = true;
+    listen(t, ({ action, ...rest }, write) => {
+      if (action === "fail" && first) {
+        first = false;
+        write(frame({ error: "invalid_type", reason: "none", id: "a" }));
+        return;
+      }
+      if (action === "fail") resolve(rest);
+      write(frame({ ok: true }));
+      if (action === "join") write(frame({ action: "job", id: "a", type: "t", body: 1 }));
+    }).then((addrs) => {
+      const worker = new Worker("t", () => { throw new Error("no"); }, { addrs, notify: () => {} });
+      t.after(() => worker.stop(1).catch(() => {}));
+      worker.start();
+    });
+  });
+  assert.deepEqual(await told, { id: "a", reason: "answer refused: invalid_type: none (id \"a\")" });
+});
