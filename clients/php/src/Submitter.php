@@ -89,7 +89,7 @@ final class Submitter
      * @param ?float $keep the job outlives its connection, and its outcome is kept this many seconds, at most a day
      * @param bool $atLeastOnce with keep: submit again if the broker no longer knows the job, even though it may have run
      * @param array<string, mixed>|null $headers for workers that ask for them: at most 4 KiB of JSON
-     * @param ?\Closure(mixed): void $onProgress called with the progress that the worker reports
+     * @param ?\Closure(mixed): void $onProgress called with the progress that the worker reports; what it throws is only logged
      */
     public function submit(
         ?string $type,
@@ -454,7 +454,11 @@ final class Submitter
             throw new ProtocolException("a result or progress of job \"$job->id\" before its ack");
         }
         if (isset($message['progress'])) {
-            $job->onProgress?->__invoke($this->open($message['progress']));
+            try {
+                $job->onProgress?->__invoke($this->open($message['progress']));
+            } catch (\Throwable $e) { // whoever reads the connection may be waiting for another job
+                $this->settings->log('error', "onProgress of job \"$job->id\": {$e->getMessage()}", ['exception' => $e]);
+            }
         } else {
             $this->end($at, $job, $message['body'], null);
         }

@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Gloom\Tests;
 
 use Gloom\Exception\{BrokerException, ClosedException, JobException, LostException, RefusedException};
+use Gloom\RawJson;
 use Gloom\Settings;
 use Gloom\Submitter;
 use Gloom\Wire;
@@ -196,6 +197,36 @@ final class SubmitterTest extends TestCase
                 self::assertSame($code, $e->error);
             }
         }
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
+    /** Progress that PHP cannot hold, and a callback that throws, concern no other job. */
+    public function testProgressThatFailsEndsNoJob(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            $ids = [self::take($stream)['id'], self::take($stream)['id']];
+            foreach ($ids as $id) {
+                fwrite($stream, Wire::encode(['ok' => true, 'id' => $id]));
+            }
+            foreach (['"\ud800"', '1'] as $news) {
+                fwrite($stream, Wire::encode(['id' => $ids[0], 'progress' => RawJson::of($news)]));
+            }
+            foreach ($ids as $id) {
+                fwrite($stream, Wire::encode(['id' => $id, 'body' => 'done']));
+            }
+            sleep(10);
+        });
+        $jobs = new Submitter($this->addr);
+        $told = [];
+        $first = $jobs->submit('echo', onProgress: static function (mixed $news) use (&$told): void {
+            $told[] = $news;
+            throw new \LogicException('a faulty callback');
+        });
+        self::assertSame('done', $jobs->submit('echo')->result(10.0));
+        self::assertSame('done', $first->result(10.0));
+        self::assertSame([1], $told);
         posix_kill($broker, SIGKILL);
         pcntl_waitpid($broker, $status);
     }
