@@ -97,12 +97,14 @@ export class Session extends Connection {
   }
 
   #resubmit(job) {
+    const { acked } = job;
     job.acked = false;
     this.ask(/** @type {Buffer} */ (job.frame), (error) => {
       const exists = error instanceof RefusedError && error.code === "id_exists";
       // The submit on the lost connection arrived after the attach.
       if (exists && this.jobs.delete(job.id)) this.resume(job, false);
-      else this.#settle(job, error);
+      // A job that is refused now may have run before.
+      else this.#settle(job, error && new LostError(error, { addr: this.addr, id: job.id, acked }));
     }, job.id);
   }
 

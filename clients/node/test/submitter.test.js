@@ -90,6 +90,22 @@ test("an ok or error of the wrong kind ends the connection", async (t) => {
   }
 });
 
+test("a kept job that is refused when it is submitted again may have run", async (t) => {
+  let submits = 0;
+  const addrs = await listen(t, ({ action, id }, write) => {
+    if (action === "attach") write(frame({ error: "unknown_id", reason: "none", id }));
+    else if (action !== "submit") write(frame({ ok: true }));
+    else if (++submits === 1) write(frame({ ok: true, id }), Buffer.alloc(4, 255)); // this ends the connection
+    else write(frame({ error: "overloaded", reason: "full", id }));
+  });
+  const jobs = new Submitter({ addrs, backoff: [1, 10], notify: () => {} });
+  t.after(() => jobs.close());
+  await assert.rejects(jobs.do("t", 1, { keep: 60_000, atLeastOnce: true }), (/** @type {any} */ e) => {
+    return e instanceof LostError && e.acked && e.sent && /** @type {any} */ (e.cause).code === "overloaded";
+  });
+  assert.equal(jobs.outstanding, 0);
+});
+
 test("what arrived while the event loop was blocked shows that the broker is alive", async (t) => {
   const jobs = await begin(t, (message, write) => {
     write(...answer(message));

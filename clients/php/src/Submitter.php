@@ -381,13 +381,16 @@ final class Submitter
         $at->ask($frame, function (?GloomException $error) use ($at, $job, $again): void {
             $unknown = $error instanceof RefusedException && $error->error === 'unknown_id';
             if ($unknown && $again && $job->again) {
+                $acked = $job->acked;
                 $job->acked = false;
-                $at->ask((string) $job->frame, function (?GloomException $error) use ($at, $job): void {
+                $at->ask((string) $job->frame, function (?GloomException $error) use ($at, $job, $acked): void {
                     if ($error instanceof RefusedException && $error->error === 'id_exists') {
                         // The submit on the lost connection arrived after the
                         // attach.
                         unset($this->jobs[spl_object_id($at)][$job->id]);
                         $this->resume($at, $job, false);
+                    } elseif ($error instanceof RefusedException) { // it may have run before
+                        $this->end($at, $job, null, new LostException($error, $at->addr, $job->id, $acked));
                     } else {
                         $this->settle($at, $job, $error);
                     }

@@ -231,6 +231,32 @@ final class SubmitterTest extends TestCase
         pcntl_waitpid($broker, $status);
     }
 
+    public function testKeptJobThatIsRefusedWhenItIsSubmittedAgainMayHaveRun(): void
+    {
+        $broker = self::fork(function (): void {
+            $stream = $this->accept();
+            fwrite($stream, Wire::encode(['ok' => true, 'id' => self::take($stream)['id']]));
+            fclose($stream);
+            $stream = $this->accept();
+            foreach (['attach' => 'unknown_id', 'submit' => 'overloaded'] as $action => $error) {
+                $asked = self::take($stream);
+                self::assertSame($action, $asked['action']);
+                fwrite($stream, Wire::encode(['error' => $error, 'reason' => 'r', 'id' => $asked['id']]));
+            }
+            sleep(10);
+        });
+        $jobs = new Submitter(new Settings($this->addr, backoff: [0.001, 0.01]));
+        try {
+            $jobs->submit('echo', keep: 60, atLeastOnce: true)->result(10.0);
+            self::fail('an answer');
+        } catch (LostException $e) {
+            self::assertTrue($e->acked && $e->sent);
+            self::assertStringContainsString('overloaded', $e->getMessage());
+        }
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
     public function testAnErrorOutOfOrderEndsTheConnection(): void
     {
         $broker = self::fork(function (): void {

@@ -491,6 +491,21 @@ class Kept(SubmitterCase):
                         self.assertIsInstance(job.exception(PATIENCE), gloom.LostError)
                     jobs.close()
 
+    def test_lost_when_it_is_refused_and_may_have_run(self):
+        jobs, job, peer = self.start(at_least_once=True)
+        peer.take()
+        job.ack(PATIENCE)
+        peer.reset()
+        peer = self.broker.accept()
+        peer.expect("attach")
+        peer.refuse("unknown_id", "a")
+        peer.expect("submit")
+        peer.refuse("overloaded", "a")
+        err = job.exception(PATIENCE)
+        self.assertIsInstance(err, gloom.LostError)
+        self.assertIsInstance(err.cause, gloom.Overloaded)
+        self.assertEqual((err.acked, err.sent, jobs.outstanding), (True, True, 0))
+
     def test_lost_when_it_may_have_run(self):
         jobs, job, peer = self.start()
         peer.expect("submit")

@@ -76,6 +76,7 @@ class Session(Link):
 
     def _attach(self, job: PendingJob, again: bool) -> None:
         """again: submit the job if the broker does not know it."""
+        acked = job.acked
 
         def attached(error: Exception | None) -> None:
             here = self.jobs.get(job.id) is job
@@ -90,10 +91,9 @@ class Session(Link):
         def submitted(error: Exception | None) -> None:
             here = self.jobs.get(job.id) is job
             if here and isinstance(error, errors.IDExists):
-                # The submit of the lost connection came after the attach.
-                self._attach(job, again=False)
-            else:
-                self._submitted(job, error)
+                self._attach(job, again=False)  # the lost connection's submit came late
+            else:  # a job that is refused now may have run before
+                self._submitted(job, error and LostError(error, self.addr, job.id, acked))
 
         self.ask(wire.attach(job.id, job.on_progress), attached, job.id)
 
