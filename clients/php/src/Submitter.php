@@ -334,6 +334,7 @@ final class Submitter
     {
         if ($this->current === null && $this->kept !== []) {
             $this->reconnect($seconds);
+            $seconds = $this->current === null ? 0.0 : $seconds; // it is time for the next attempt
         }
         Connection::pump($this->connections(), $seconds);
         $this->tidy();
@@ -524,11 +525,24 @@ final class Submitter
                 if (Connection::now() + $wait > $late) {
                     throw $e;
                 }
-                usleep((int) ($wait * 1e6));
+                $this->pause($wait);
             }
         }
 
         return $this->current;
+    }
+
+    /**
+     * Waits before the next attempt to connect, and reads meanwhile: a broker that drains is
+     * tried again once it has closed its connection.
+     */
+    private function pause(float $seconds): void
+    {
+        $until = Connection::now() + $seconds;
+        do {
+            Connection::pump($this->connections(), $until - Connection::now());
+            $this->tidy();
+        } while (Connection::now() < $until);
     }
 
     /** Tries once to reconnect for kept jobs; after a failure waits at most this many seconds. */
@@ -539,7 +553,7 @@ final class Submitter
         } catch (RefusedException $e) {
             $this->dropKept($e);
         } catch (NotConnectedException) {
-            usleep((int) (min($this->backoff->wait(), max($seconds, 0.0)) * 1e6));
+            $this->pause(min($this->backoff->wait(), $seconds));
         }
     }
 

@@ -56,10 +56,13 @@ final class SubmitterTest extends TestCase
         return Wire::decode((string) fread($stream, $size[1]));
     }
 
-    /** @return resource a connection on which the hello has arrived */
-    private function accept()
+    /**
+     * @param ?resource $listener
+     * @return resource a connection on which the hello has arrived
+     */
+    private function accept($listener = null)
     {
-        $stream = stream_socket_accept($this->listener, 10) ?: self::fail('nobody connects');
+        $stream = stream_socket_accept($listener ?? $this->listener, 10) ?: self::fail('nobody connects');
         stream_set_timeout($stream, 10);
         self::assertSame('hello', self::take($stream)['action']);
         fwrite($stream, Wire::encode(['ok' => true]));
@@ -253,6 +256,39 @@ final class SubmitterTest extends TestCase
             self::assertTrue($e->acked && $e->sent);
             self::assertStringContainsString('overloaded', $e->getMessage());
         }
+        posix_kill($broker, SIGKILL);
+        pcntl_waitpid($broker, $status);
+    }
+
+    /** Both brokers drain while they have jobs of this submitter, and are started again. */
+    public function testSubmitterComesBackWhenAllBrokersHaveDrained(): void
+    {
+        $second = stream_socket_server('tcp://127.0.0.1:0') ?: self::fail('no listener');
+        $broker = self::fork(function () use ($second): void {
+            foreach ([$this->listener, $second] as $listener) {
+                $open[] = $stream = $this->accept($listener);
+                fwrite($stream, Wire::encode(['ok' => true, 'id' => self::take($stream)['id']]));
+                fwrite($stream, Wire::encode(['error' => 'draining', 'reason' => 'r', 'id' => self::take($stream)['id']]));
+            }
+            usleep(500_000); // so that the submitter waits for a broker
+            array_map(fclose(...), $open);
+            $stream = $this->accept();
+            $id = self::take($stream)['id'];
+            fwrite($stream, Wire::encode(['ok' => true, 'id' => $id]) . Wire::encode(['id' => $id, 'body' => 'done']));
+            sleep(10);
+        });
+        $addrs = [$this->addr, (string) stream_socket_get_name($second, false)];
+        $jobs = new Submitter(new Settings($addrs, backoff: [0.01, 0.1]), wait: 5.0);
+        foreach ($addrs as $_) {
+            $jobs->submit('echo')->ack(10.0);
+            try {
+                $jobs->submit('echo')->result(10.0);
+                self::fail('an answer');
+            } catch (RefusedException $e) {
+                self::assertSame('draining', $e->error);
+            }
+        }
+        self::assertSame('done', $jobs->submit('echo')->result(10.0));
         posix_kill($broker, SIGKILL);
         pcntl_waitpid($broker, $status);
     }
