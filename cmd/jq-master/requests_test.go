@@ -443,6 +443,33 @@ func TestBytesOfValuesAreKept(t *testing.T) {
 	}
 }
 
+// TestDeepestValues: values that are as deep as a body allows are shown and handed out, although they
+// are deeper in the reply.
+func TestDeepestValues(t *testing.T) {
+	t.Parallel()
+	c := start(t).client(t, jsonType)
+	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+	shows := func(r *reply, text string) {
+		t.Helper()
+		if r.wantStatus(200); !strings.Contains(r.text, text) {
+			t.Errorf("%s: %s, want %s", r.request, r.text, text)
+		}
+	}
+	w := c.register(`{"name":"w","max_jobs":1}`)
+	argument := `"argument":{"a":` + nested(pack.MaxDepth-2) + `}`
+	id := c.enqueue(`{"name":"deep",` + argument + `,"keep_result":true}`)
+	shows(c.do("GET", "/v1/jobs", ""), argument)
+	shows(c.do("GET", "/v1/jobs/"+id, ""), argument)
+	shows(c.do("POST", "/worker/jobs?wait=30", "", "worker-id", w), argument)
+	result := `"result":` + nested(pack.MaxDepth-1)
+	c.do("POST", "/done", `{"job_id":"`+id+`","type":"success",`+result+`}`, "worker-id", w).wantStatus(204)
+	shows(c.do("GET", "/job/"+id, ""), result)
+
+	scheduled := `"job":{"name":"deep","argument":{"a":` + nested(pack.MaxDepth-3) + `}}`
+	shows(c.do("PUT", "/v1/schedules/deep", `{"cron":"@yearly",`+scheduled+`}`), scheduled)
+	shows(c.do("GET", "/v1/schedules", ""), scheduled)
+}
+
 // TestRepeatedRequestReturnsSameJob: a repeated request returns the same job.
 func TestRepeatedRequestReturnsSameJob(t *testing.T) {
 	t.Parallel()

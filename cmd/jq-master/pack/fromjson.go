@@ -20,20 +20,31 @@ import (
 // JSON lacks. The fault is invalid_value for an integer beyond 64 bits, a number beyond a float64,
 // or a malformed form of this kind; it is invalid_body for everything else.
 func FromJSON(text []byte) ([]byte, *job.Fault) {
-	if !utf8.Valid(text) {
-		return nil, job.Refuse(job.InvalidBody, "", "the body is not UTF-8")
+	r, fault := readJSON(text)
+	if fault == nil && r.tooDeepAt > 0 && Check(r.out) != nil {
+		fault = tooDeep(r.tooDeepAt)
 	}
-	if !json.Valid(text) {
-		return nil, syntaxFault(text)
-	}
-	r := reader{input: text, out: make([]byte, 0, len(text))}
-	if fault := r.appendValue(0); fault != nil {
+	if fault != nil {
 		return nil, fault
 	}
-	if r.tooDeepAt > 0 && Check(r.out) != nil {
-		return nil, tooDeep(r.tooDeepAt)
-	}
 	return r.out, nil
+}
+
+// ReplyFromJSON converts a reply, which may be nested deeper than MaxDepth, as replyDepth says.
+func ReplyFromJSON(text []byte) ([]byte, *job.Fault) {
+	r, fault := readJSON(text)
+	return r.out, fault
+}
+
+func readJSON(text []byte) (r reader, fault *job.Fault) {
+	if !utf8.Valid(text) {
+		return r, job.Refuse(job.InvalidBody, "", "the body is not UTF-8")
+	}
+	if !json.Valid(text) {
+		return r, syntaxFault(text)
+	}
+	r = reader{input: text, out: make([]byte, 0, len(text))}
+	return r, r.appendValue(0)
 }
 
 func syntaxFault(text []byte) *job.Fault {
@@ -58,7 +69,7 @@ type reader struct {
 }
 
 // maxTextDepth limits the nesting of the brackets of a text.
-const maxTextDepth = 3*MaxDepth + 3
+const maxTextDepth = 3*MaxDepth + replyDepth
 
 func tooDeep(at int) *job.Fault {
 	return job.Refuse(job.InvalidBody, "", "the body is nested deeper than %d at byte %d", MaxDepth, at)

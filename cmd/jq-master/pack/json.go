@@ -127,7 +127,7 @@ func closeList(dst []byte, n uint64, bracket byte) []byte {
 // findOddMaps appends one entry for each map in a value, in order. The entry is true if the map cannot
 // be written as a JSON object.
 func findOddMaps(oddFlags []bool, v Value) []bool {
-	var open [MaxDepth]struct {
+	var open [MaxDepth + replyDepth]struct {
 		valuesLeft uint64 // how many values are still to come
 		at         int    // for a map, its place in odd; for an array, -1
 		one        bool   // it is a map of one pair

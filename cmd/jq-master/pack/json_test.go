@@ -90,6 +90,20 @@ func TestBadJSON(t *testing.T) {
 }
 
 // appendRandomValue appends a value of any kind.
+func TestDeepReply(t *testing.T) {
+	const depth = MaxDepth + replyDepth
+	for open, end := range map[string]string{"[": "]", `{"a":`: "}"} {
+		text := strings.Repeat(open, depth) + "1" + strings.Repeat(end, depth)
+		b, fault := ReplyFromJSON([]byte(text))
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		if got := AppendJSON(nil, b); string(got) != text {
+			t.Errorf("%s became %s", text, got)
+		}
+	}
+}
+
 func appendRandomValue(r *rand.Rand, dst []byte, depth int) []byte {
 	text := func() []byte {
 		b := make([]byte, r.IntN(40))

@@ -13,6 +13,10 @@ import (
 // MaxDepth limits the nesting of values. A map in an array has depth 2.
 const MaxDepth = 100
 
+// replyDepth is by how much the nesting of a reply may exceed MaxDepth: a reply has values that came
+// in a body of their own, within lists of maps.
+const replyDepth = 8
+
 // Kind is the kind of a value.
 type Kind uint8
 

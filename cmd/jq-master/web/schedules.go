@@ -62,7 +62,7 @@ func (x *exchange) sendJSON(v any) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	packed, fault := pack.FromJSON(text)
+	packed, fault := pack.ReplyFromJSON(text)
 	if fault != nil {
 		return 0, fault
 	}
