@@ -346,7 +346,8 @@ func (m *machine) resubmitPending() {
 
 // onBrokerAnswer is called when a Gloom worker has ended a job, or was lost with it. If a run was
 // lost, or failed while the master stood still, it may have been at one of the master's own
-// workers, and its hand-out may not have been read yet. Then the run does not count.
+// workers, and its hand-out may not have been read yet. Then the run does not count. Only a Gloom
+// worker asks for no retry.
 func (m *machine) onBrokerAnswer(id job.ID, number uint32, o *job.Outcome, lost bool) {
 	r := m.bySubmission(id, number)
 	switch {
@@ -356,7 +357,7 @@ func (m *machine) onBrokerAnswer(id job.ID, number uint32, o *job.Outcome, lost 
 		m.submitLater(r, nil)
 	case r.op != opNone:
 		r.addOnIdle(func() { m.onBrokerAnswer(id, number, o, lost) })
-	case !o.Success && (lost || m.now < m.deadlinesFrom):
+	case o.Retry && (lost || m.now < m.deadlinesFrom):
 		m.submitLater(r, o)
 	default:
 		r.submitted = false

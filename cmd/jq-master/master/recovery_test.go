@@ -16,7 +16,7 @@ import (
 // TestBrokerEnds: a shared broker ends a job without the master, before, while or after one of the
 // master's workers runs it. For the master the job has not ended: it is submitted again, and runs.
 func TestBrokerEnds(t *testing.T) {
-	lossOutcome := &job.Outcome{Reason: job.Other, Message: "its worker was lost"}
+	lossOutcome := &job.Outcome{Reason: job.Other, Message: "its worker was lost", Retry: true}
 	for name, ends := range map[string]func(m *machine, r *record, handOut func()){
 		"while it runs": func(m *machine, r *record, handOut func()) {
 			handOut()
@@ -70,6 +70,29 @@ func TestBrokerEnds(t *testing.T) {
 				t.Errorf("the job is %v after %d attempts, the broker has %v", r.State, r.Attempt, w.broker.jobs[r.ID])
 			}
 		})
+	}
+}
+
+// TestGloomWorkerGivesUp: a Gloom worker fails a job for good while the master stands still, after the
+// job was at one of the master's workers. The job does not run again.
+func TestGloomWorkerGivesUp(t *testing.T) {
+	w := newSimulation(t, 2) // Gloom workers may join
+	m := w.machine
+	w.step(m, func() {
+		m.submitSlice(1)
+		m.enqueue(&enqueueRequest{jobs: []*NewJob{{Attributes: job.Attributes{Name: "n", Timeout: 30_000, MaxRetry: 5}}}, reply: func([]job.ID, bool, error) {}})
+	})
+	w.store.flush()
+	r := m.bySeq[0].rec
+	w.step(m, func() {
+		r.handedOut, m.deadlinesFrom = true, m.now+1
+		m.onBrokerAnswer(r.ID, r.submission, &job.Outcome{Reason: job.Other, Message: "never"}, false)
+	})
+	w.store.flush()
+	w.pass(2 * resubmitPause)
+	w.store.flush()
+	if r.State != job.Failed || r.Message != "never" {
+		t.Errorf("the job is %v with the message %q", r.State, r.Message)
 	}
 }
 
