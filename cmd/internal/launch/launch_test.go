@@ -214,6 +214,45 @@ func TestStartErrorsSayWhy(t *testing.T) {
 	}
 }
 
+// TestLackOfFilesIsTemporary: whichever step of a start lacks a descriptor, the error says so.
+func TestLackOfFilesIsTemporary(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Command{Args: []string{"true"}}).Result() // opens what later starts keep open
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	var held []*os.File
+	defer func() {
+		for _, f := range held {
+			f.Close()
+		}
+	}()
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			break
+		}
+		held = append(held, f)
+	}
+	// The last of the files is given to the process, so a start lacks a descriptor beyond it even if
+	// there are free ones below.
+	last := held[len(held)-1]
+	for free := range 12 {
+		if p, err := Start(Command{Args: []string{"true"}, Stdout: io.Discard, Stderr: io.Discard, Files: []*os.File{last}}); err == nil {
+			p.Result()
+			t.Fatalf("with %d free descriptors, a process has started", free)
+		} else if !IsTemporary(err) {
+			t.Errorf("with %d free descriptors: %v", free, err)
+		}
+		held[free].Close()
+	}
+	start(t, Command{Args: []string{"true"}, Stdout: io.Discard, Stderr: io.Discard}).Result()
+}
+
 func TestSignalsAreDelivered(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 34, 45, 64} {
 		p := start(t, Command{Args: []string{"sleep", "1000"}})

@@ -92,6 +92,9 @@ func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, e
 		})
 	}
 	<-done
+	if errors.Is(err, unix.EBADF) { // a file had to move to a descriptor beyond the limit
+		err = unix.EMFILE
+	}
 	return process, err
 }
 
