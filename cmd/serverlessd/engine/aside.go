@@ -26,6 +26,14 @@ func (e *Engine) AsideFiles() ([]journal.AsideFile, error) { return e.journal.As
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
 	e.putBackMu.Lock()
 	defer e.putBackMu.Unlock()
+	for {
+		if jobs, err = e.putBackOnce(ctx, file); !errors.Is(err, journal.ErrAsideChanged) {
+			return jobs, err
+		}
+	}
+}
+
+func (e *Engine) putBackOnce(ctx context.Context, file string) (jobs int, err error) {
 	a, err := e.journal.ReadAsideFile(file)
 	if err != nil {
 		return 0, err

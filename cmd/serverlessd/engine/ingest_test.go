@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -254,5 +255,55 @@ func TestPutBack(t *testing.T) {
 	balances(0)
 	if _, err := e.PutBack(t.Context(), "../lock"); !errors.Is(err, journal.ErrNoAsideFile) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestPutBackOfChangedFile: a file is put back that had only a part of its jobs when it was read. No
+// job is lost.
+func TestPutBackOfChangedFile(t *testing.T) {
+	dir, isGrown := t.TempDir(), new(atomic.Bool)
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	s.Store = refusingStore{s.Store, isGrown}
+	e := startEngine(t, dir, s)
+	defer e.Shutdown(context.Background())
+	ids := add(t, e, "a-x", "more than ten bytes", "as many as the first")
+	for _, id := range ids {
+		waitUntil(t, "it is set aside", func() error { return e.journal.AwaitStored(t.Context(), id) })
+	}
+	isGrown.Store(true)
+	file := string(ids[0]) + ".bad"
+	path := filepath.Join(dir, "journal", file)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transit := e.backends[0].transit
+	if err := errors.Join(transit.Acquire(t.Context(), 1), os.Truncate(path, int64(bytes.LastIndex(content, []byte("#:Batch"))))); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := e.PutBack(t.Context(), file)
+		done <- err
+	}()
+	waitUntil(t, "PutBack has begun", func() error {
+		if e.putBackMu.TryLock() {
+			e.putBackMu.Unlock()
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	time.Sleep(50 * time.Millisecond) // it reads the file now
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	transit.Release(1)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
+			t.Errorf("%s: %+v, %v", id, rec, err)
+		}
 	}
 }

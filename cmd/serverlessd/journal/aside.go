@@ -45,6 +45,10 @@ func (j *Journal) CheckAside(id job.ID) error {
 	return nil
 }
 
+// ErrAsideChanged means that a file is not removed, because it has changed since it was read: more
+// jobs were set aside in it.
+var ErrAsideChanged = errors.New("the file has changed since it was read")
+
 // ErrNoAsideFile means that there is no such file.
 var ErrNoAsideFile = errors.New("there is no such file of jobs that were set aside")
 
@@ -81,6 +85,8 @@ func (j *Journal) ReadAsideFile(name string) (aside AsideFile, err error) {
 	if !ok || strings.ContainsAny(id, "/\\") {
 		return aside, ErrNoAsideFile
 	}
+	j.asideMu.Lock()
+	defer j.asideMu.Unlock()
 	f, err := j.opt.Files.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return aside, ErrNoAsideFile
@@ -116,8 +122,13 @@ func (j *Journal) ReadAsideFile(name string) (aside AsideFile, err error) {
 }
 
 // RemoveAsideFile removes a file of jobs that were set aside. It must be called only when the jobs
-// are in a store.
+// are in a store. It returns ErrAsideChanged if the file then has other jobs, too.
 func (j *Journal) RemoveAsideFile(a *AsideFile) error {
+	j.asideMu.Lock()
+	defer j.asideMu.Unlock()
+	if !j.fileHasSize(a.File, a.Bytes) {
+		return ErrAsideChanged
+	}
 	if err := j.opt.Files.Remove(a.File); err != nil {
 		return err
 	}

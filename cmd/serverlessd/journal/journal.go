@@ -112,6 +112,8 @@ type Journal struct {
 	removeMu sync.Mutex // serializes the removal of segments; guards toRemove
 	toRemove []*segment
 
+	asideMu sync.Mutex // guards the *.bad files: a file that is being written is neither read nor removed; locked before mu
+
 	mu           sync.Mutex // guards the following
 	segments     []*segment // oldest first
 	earlierBytes int64      // bytes of the segments in earlierSegments

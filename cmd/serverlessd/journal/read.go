@@ -199,6 +199,8 @@ func (j *Journal) isAside(id job.ID) bool {
 // setAside copies a damaged piece of a segment to a file.
 func (j *Journal) setAside(s *segment, at, size int64) error {
 	name := fmt.Sprintf("%s-%d%s", s.id(), at, badSuffix)
+	j.asideMu.Lock()
+	defer j.asideMu.Unlock()
 	fresh, err := j.writeFile(name, size, func(to File) error { return s.copyTo(to, at, size) })
 	if fresh {
 		j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
@@ -229,6 +231,8 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 		return nil
 	}
 	name := string(aside[0].ID) + badSuffix
+	r.journal.asideMu.Lock()
+	defer r.journal.asideMu.Unlock()
 	_, err := r.journal.writeFile(name, int64(len(records)), func(to File) error {
 		_, err := to.WriteAt(records, 0)
 		return err
@@ -246,7 +250,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 }
 
 // writeFile writes a file of lines that are not run, and counts it. fresh is false if the same file
-// was written before.
+// was written before. The caller holds asideMu.
 func (j *Journal) writeFile(name string, size int64, write func(to File) error) (fresh bool, err error) {
 	f, err := j.opt.Files.Create(name)
 	if fresh = true; errors.Is(err, os.ErrExist) {
