@@ -313,6 +313,43 @@ fi
 	}
 }
 
+// TestStoppedDaemon: a daemon is stopped for longer than its locks last. Runs that have ended
+// meanwhile count, because nobody has taken their jobs.
+func TestStoppedDaemon(t *testing.T) {
+	s := newTestSite(t, "--lock-ttl", "5s", "--batch", "1", "--concurrency", "8")
+	s.start("-")
+	began, goOn := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "go-on")
+	if !s.post("POST", "/a/handler/add/x?lang=sh", fmt.Sprintf("echo >> %s; while ! [ -e %s ]; do sleep 0.05; done; echo $JOB_ID >> %s", began, goOn, s.runsPath())) {
+		t.Fatal("the handler is refused")
+	}
+	const jobs = 8
+	if !s.post("POST", "/a/job/x", strings.Repeat("1\n", jobs)) {
+		t.Fatal("the jobs are refused")
+	}
+	lines := func(path string) int {
+		text, _ := os.ReadFile(path)
+		return strings.Count(string(text), "\n")
+	}
+	s.waitUntil("the jobs run", func() bool { return lines(began) == jobs })
+	pid := s.daemons[0].PID()
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(7 * time.Second) // the runs end in the first second, and the locks expire within five
+	if ended := lines(s.runsPath()); ended != jobs {
+		t.Fatalf("only %d of %d runs have ended in time", ended, jobs)
+	}
+	_ = syscall.Kill(pid, syscall.SIGCONT)
+	s.waitUntil("the jobs have ended", func() bool {
+		c, ok := s.state()
+		return ok && c.OK == jobs
+	})
+	if runs := lines(s.runsPath()); runs != jobs {
+		t.Errorf("%d jobs ran %d times", jobs, runs)
+	}
+}
+
 // TestCopiedDirectory: a daemon that starts in a copy of a running daemon's directory leaves the
 // running daemon's processes and jobs alone.
 func TestCopiedDirectory(t *testing.T) {

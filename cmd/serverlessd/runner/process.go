@@ -184,18 +184,19 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 		case result = <-c.output.results:
 			return result, result.fault
 		case <-c.process.Ended():
-			select {
-			case result = <-c.output.results:
-				if result.fault != nil {
-					return result, result.fault
-				}
-			default:
+			if result, ok := c.endedStep(); ok {
+				c.unusable = true
+				return result, result.fault
 			}
 			if bytes := c.excessMemory.Load(); bytes > 0 {
 				return result, &runFault{code: codeMemory, text: fmt.Sprintf("its processes held %d bytes of memory; at most %d are allowed", bytes, c.runner.options.MaxMemory)}
 			}
 			return result, &runFault{code: codeContextDied, text: diedReason + c.cause()}
 		case <-ctx.Done():
+			c.process.Flush() // after a stop of this daemon, the step may have ended long ago
+			if result, ok := c.endedStep(); ok {
+				return result, result.fault
+			}
 			return result, &runFault{}
 		case <-check.C:
 			timeLeft := time.Until(deadline)
@@ -210,6 +211,16 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 			}
 			check.Reset(nextCheck(timeLeft, cpu-used))
 		}
+	}
+}
+
+// endedStep returns the result of a step whose end line has been read.
+func (c *handlerProcess) endedStep() (result stepResult, ok bool) {
+	select {
+	case result = <-c.output.results:
+		return result, true
+	default:
+		return result, false
 	}
 }
 
@@ -362,7 +373,7 @@ func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 			process.kill() // the process ends before the job is reported, because the job may then run again
 		}
 		to.Ended(i, o)
-		if fault != nil {
+		if process.unusable {
 			return nil
 		}
 	}
