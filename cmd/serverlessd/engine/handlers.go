@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/runner"
 	"gloom/cmd/serverlessd/store"
 )
 
@@ -155,6 +156,11 @@ func (h *handlers) read(b *backend) error {
 // PutHandler adds a version of a jobtype's handler, and sets its id and time.
 func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 	if err := e.runner.Check(ctx, &h.Source); err != nil {
+		if errors.Is(err, runner.ErrCheckBusy) { // once no store has been reachable for a ttl, the guard kills the compiler
+			for _, b := range e.backends {
+				err = cmp.Or(b.checkReachable(), err)
+			}
+		}
 		return err
 	}
 	h.ID = e.ids.Next(1).String()

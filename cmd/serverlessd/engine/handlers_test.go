@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path/filepath"
 	"testing"
@@ -98,4 +99,27 @@ func TestSweepKnowsHandlers(t *testing.T) {
 		t.Fatal(err)
 	}
 	states(job.Waiting, job.Abandoned)
+}
+
+// TestHandlerWithoutStore: while the store is away, a handler is refused for this reason, although
+// the guard kills the compiler that checks it.
+func TestHandlerWithoutStore(t *testing.T) {
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	e := startEngine(t, t.TempDir(), s)
+	defer e.Shutdown(context.Background())
+	waitUntil(t, "the store is available", e.Health)
+	s.isAway.Store(true)
+	waitUntil(t, "the store is away", func() error {
+		if e.backends[0].checkReachable() == nil {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	e.guard.SetDeadline(time.Now().Add(-time.Second))
+	for range 20 {
+		err := e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "true"}})
+		if !errors.Is(err, store.ErrAway) {
+			t.Fatal(err)
+		}
+	}
 }
