@@ -81,7 +81,8 @@ LONGEST := ./cmd/serverlessd/store
 .PHONY: test
 test: lint ## run all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) $(LONGEST) $$($(GO) list ./... | grep -vE '$(STARTERS)')
-	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(STARTERS)')
+	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(PAGES)')
+	$(GO) test -short -vet=off $(TESTING) -p 1 $$($(GO) list ./... | grep -E '$(STARTERS)' | grep -vE '$(PAGES)')
 	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
