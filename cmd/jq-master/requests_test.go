@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -806,4 +807,60 @@ func TestUnreadDetail(t *testing.T) {
 	case <-time.After(time.Second):
 	}
 	c.do("GET", "/v1/jobs/"+id+"?bodies=false", "").wantStatus(200)
+}
+
+// TestUnreadPulls: however many jobs a worker pulls and does not read, few replies are made. Jobs that
+// cannot be written are given back.
+func TestUnreadPulls(t *testing.T) {
+	t.Parallel()
+	const maxBody = 1 << 20
+	const budget, more = 32, 3 // see TestUnreadDetail
+	d := start(t, "--max-body", strconv.Itoa(maxBody))
+	c := d.client(t, msgpackType)
+	w := c.register(`{"name":"w","max_jobs":100}`)
+	large, fault := pack.FromJSON([]byte(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, maxBody-1000) + `"},"timeout":600}`))
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	statuses := make(chan string, budget+more)
+	for range budget + more {
+		enqueued, err := http.Post(d.url+"/job", msgpackType, bytes.NewReader(large))
+		if err != nil {
+			t.Fatal(err)
+		}
+		enqueued.Body.Close()
+		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		fmt.Fprintf(conn, "POST /worker/jobs?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\nWorker-Id: %s\r\nContent-Length: 0\r\n\r\n", w)
+		go func() {
+			line := make([]byte, len("HTTP/1.1 200"))
+			_, _ = io.ReadFull(conn, line)
+			statuses <- string(line[len("HTTP/1.1 "):])
+		}()
+	}
+	got := map[string]int{}
+	for range budget + more {
+		select {
+		case status := <-statuses:
+			got[status]++
+		case <-time.After(testTimeout):
+			t.Fatalf("there are only the replies %v", got)
+		}
+	}
+	if got["200"] != budget || got["503"] != more {
+		t.Errorf("the replies are %v", got)
+	}
+	jobs := c.do("GET", "/v1/jobs?status=queued", "").wantStatus(200).decode()["jobs"].([]any)
+	for _, j := range jobs {
+		if attempt := j.(map[string]any)["attempt"]; attempt != 0.0 {
+			t.Errorf("a job that was given back is at attempt %v", attempt)
+		}
+	}
+	if len(jobs) != more {
+		t.Errorf("%d jobs were given back, not %d", len(jobs), more)
+	}
 }

@@ -76,15 +76,21 @@ func (p *pullRequest) wakeIfComplete(m *machine) {
 	}
 }
 
-// endPull ends a request and returns its jobs. If taken is false, their runs are undone instead.
-func (m *machine) endPull(w *worker, p *pullRequest, taken bool) []job.Handout {
-	if p.closed {
-		return nil
-	}
+// closePull makes a request get no more jobs, and returns how many bytes the arguments of its jobs have.
+func (m *machine) closePull(w *worker, p *pullRequest) (bytes int) {
 	p.closed = true
 	w.pullRequests = slices.DeleteFunc(w.pullRequests, func(o *pullRequest) bool { return o == p })
 	w.lastSeen = m.now
 	m.updateServing(w)
+	for i := range p.jobs {
+		bytes += len(p.jobs[i].Argument)
+	}
+	return bytes
+}
+
+// endPull ends a closed request and returns its jobs. If taken is false, their runs are undone instead.
+func (m *machine) endPull(w *worker, p *pullRequest, taken bool) []job.Handout {
+	w.lastSeen = m.now
 	var jobs []job.Handout
 	for i, r := range p.records {
 		switch run := p.runs[i]; {

@@ -289,8 +289,9 @@ const lingerTime = 5 * time.Millisecond
 const minPull = 100 * time.Millisecond
 
 // Pull returns up to limit jobs for a worker. If there are none, it waits for some, at most for
-// wait.
-func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time.Duration) ([]job.Handout, error) {
+// wait. admit may wait for room for the given number of bytes of arguments; if it returns an error, the
+// jobs are given back.
+func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time.Duration, admit func(bytes int) error) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
 	delivered := make(chan struct{}, 1)
@@ -318,7 +319,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	if err != nil {
 		if w != nil { // the lease has just ended
 			cancel()
-			m.runNow(pulledFrom, func() { pulledFrom.waiters--; pulledFrom.endPull(w, p, false) })
+			m.runNow(pulledFrom, func() { pulledFrom.waiters--; pulledFrom.closePull(w, p); pulledFrom.endPull(w, p, false) })
 		}
 		return nil, err
 	}
@@ -340,15 +341,18 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time
 	}
 	var jobs []job.Handout
 	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
+	bytes := 0
+	m.runNow(pulledFrom, func() { bytes = pulledFrom.closePull(w, p) })
+	err = admit(bytes)
 	m.runNow(pulledFrom, func() {
 		pulledFrom.waiters--
 		holds := m.opt.Store.HoldsLease()
-		jobs = pulledFrom.endPull(w, p, !gone && holds)
+		jobs = pulledFrom.endPull(w, p, !gone && err == nil && holds)
 		if !holds {
 			err = errStandby
-		} else if pulledFrom.draining && len(jobs) == 0 {
+		} else if err == nil && pulledFrom.draining && len(jobs) == 0 {
 			err = errDraining
-		} else if len(jobs) == 0 && !timeout && (w.Leaving || w.removed) {
+		} else if err == nil && len(jobs) == 0 && !timeout && (w.Leaving || w.removed) {
 			_, err = pulledFrom.findWorker(from, false)
 		}
 	})

@@ -144,6 +144,7 @@ func (w *simulation) pull(s *simWorker) {
 			if k == nil {
 				return
 			}
+			c.closePull(k, p)
 			for _, h := range c.endPull(k, p, taken) {
 				w.logf("pulled %v attempt %d by %v", h.ID, h.Attempt, s.id)
 				w.sent(s, w.expect(&h), &h)

@@ -5,6 +5,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	_ "embed"
 	"errors"
 	"io"
@@ -67,7 +68,8 @@ type Server struct {
 	requests     *prometheus.CounterVec
 	exchanges    sync.Pool           // of *exchange
 	inboundBytes atomic.Int64        // bytes of bodies that are being read
-	outbound     *semaphore.Weighted // bytes of jobs' data that are being written
+	outbound     *semaphore.Weighted // bytes of jobs' data that are being written, except to workers
+	handouts     *semaphore.Weighted // bytes of arguments that are being written to workers that pull
 	moments      moments.Ring
 	replyCache   replies.Cache[statsRequest] // the statistics
 	startedAt    time.Time
@@ -81,7 +83,7 @@ var openAPI []byte
 
 // New returns a Server that handles all requests.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes()), startedAt: time.Now()}
+	s := &Server{Config: c, mux: http.NewServeMux(), outbound: semaphore.NewWeighted(c.outboundBytes()), handouts: semaphore.NewWeighted(c.outboundBytes()), startedAt: time.Now()}
 	s.exchanges.New = func() any { return &exchange{Server: s} }
 	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gloom_jq_http_requests_total", Help: "Requests, by route and by the code of the reply.",
@@ -353,29 +355,49 @@ type exchange struct {
 	body            bytes.Buffer
 	json            []byte // buffer for a reply in JSON
 	sharedReply     []byte // the whole reply, if it is shared with other requests
-	// reserved is the number of bytes of outbound that the reply has.
-	reserved int64
+	// reserved is the number of bytes that the reply has of reservedOf, which is outbound or handouts.
+	reserved   int64
+	reservedOf *semaphore.Weighted
 	replyBuilder
 }
 
 // reserve makes a large reply wait while many others are being written, because each reply stays in
 // memory until it is written. n is the number of bytes of jobs' data in the reply. It fails if the
 // client has gone.
-func (x *exchange) reserve(n int) error {
+func (x *exchange) reserve(n int) error { return x.reserveOf(x.r.Context(), x.outbound, n) }
+
+// maxHandoutWait is how long jobs that a worker has pulled wait for others that are being written: their
+// runs have begun.
+const maxHandoutWait = 2 * time.Second
+
+// reserveHandout is like reserve, for jobs that a worker has pulled. Replies to others do not delay them.
+func (x *exchange) reserveHandout(n int) error {
+	ctx, cancel := context.WithTimeout(x.r.Context(), maxHandoutWait)
+	defer cancel()
+	err := x.reserveOf(ctx, x.handouts, n)
+	if err != nil && x.r.Context().Err() == nil {
+		fault := job.Refuse(job.Overloaded, "", "the jobs' arguments have %d bytes, and other workers have not read theirs yet; at most %d bytes are written at a time", n, x.outboundBytes())
+		fault.RetryAfter = time.Second
+		return fault
+	}
+	return err
+}
+
+func (x *exchange) reserveOf(ctx context.Context, room *semaphore.Weighted, n int) error {
 	limit := min(int64(n), x.outboundBytes())
 	if limit <= largeReply {
 		return nil
 	}
-	if err := x.outbound.Acquire(x.r.Context(), limit); err != nil {
+	if err := room.Acquire(ctx, limit); err != nil {
 		return err
 	}
-	x.reserved = limit
+	x.reserved, x.reservedOf = limit, room
 	return nil
 }
 
 func (x *exchange) unreserve() {
 	if x.reserved > 0 {
-		x.outbound.Release(x.reserved)
+		x.reservedOf.Release(x.reserved)
 		x.reserved = 0
 	}
 }
