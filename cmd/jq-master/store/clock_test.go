@@ -101,3 +101,37 @@ func TestClockAtTakeover(t *testing.T) {
 	third.acquired(t)
 	again(third.Redis, "the standby that began to wait later")
 }
+
+// TestClockOfOlderMaster: the clock of Redis is set back by two days, and a master that starts after
+// that takes over. When the older master becomes active again, it does not continue from its own
+// clock, which is ahead: idempotency keys last as long as they should.
+func TestClockOfOlderMaster(t *testing.T) {
+	t.Parallel()
+	const set = 48 * time.Hour
+	first := open(t, shared)
+	acquire(t, first)
+	first.clock.start(since1970(time.Now())+set, boot.Since()) // as if the clock of Redis had been set back just now
+	if err := first.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := secondClient(t, first)
+	acquire(t, second)
+	key := &Key{Name: "k", TTL: time.Hour}
+	if e := await(t, enqueueing(second, key, newJob(1))); e.err != nil {
+		t.Fatal(e.err)
+	}
+	again := standby(t, first)
+	eventually(t, "the first knows the clock of the second", func() bool {
+		return time.Until(time.UnixMilli(first.At(boot.Since()))).Abs() < 10*time.Second
+	})
+	if err := second.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again.acquired(t)
+	if err := first.renew(t.Context(), first.current()); err != nil { // this removes keys that have ended
+		t.Fatal(err)
+	}
+	if e := await(t, enqueueing(first, key, newJob(2))); e.err != nil || !e.replayed {
+		t.Errorf("the key has ended: %+v", e)
+	}
+}

@@ -117,8 +117,15 @@ func (r *Redis) tryAcquire(ctx context.Context, canServe bool) (*term, error) {
 // standby: if the clock of Redis is set forward, keys and results must not end at a takeover.
 // Therefore the clock of a standby is set again when the lead of the active master's clock over
 // Redis is known. If the active master's clock is behind Redis, the standby's clock then equals it;
-// otherwise the standby's clock shows the time of Redis.
+// otherwise the standby's clock shows the time of Redis. A standby that was active before, or has seen
+// another active master, may have a clock that is ahead of the active master's: then it is set, too,
+// because a takeover would end what that master has begun. The lead is exact to answerTimeout.
 func (r *Redis) setClock(storeTime, lead, uptime time.Duration, known bool) {
+	ahead := time.Duration(r.clock.at(uptime))*time.Millisecond - storeTime - lead
+	if known && r.clockKnown && ahead > answerTimeout {
+		r.clock.start(storeTime+lead, uptime)
+		return
+	}
 	if r.clockKnown || r.clockSet && !known {
 		r.clock.follow(storeTime, uptime)
 		return
