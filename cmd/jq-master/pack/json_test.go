@@ -89,7 +89,7 @@ func TestBadJSON(t *testing.T) {
 	}
 }
 
-// appendRandomValue appends a value of any kind.
+// TestDeepReply: the deepest reply becomes MessagePack and JSON again.
 func TestDeepReply(t *testing.T) {
 	const depth = MaxDepth + replyDepth
 	for open, end := range map[string]string{"[": "]", `{"a":`: "}"} {
@@ -104,6 +104,7 @@ func TestDeepReply(t *testing.T) {
 	}
 }
 
+// appendRandomValue appends a value of any kind.
 func appendRandomValue(r *rand.Rand, dst []byte, depth int) []byte {
 	text := func() []byte {
 		b := make([]byte, r.IntN(40))
