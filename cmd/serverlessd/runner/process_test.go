@@ -291,3 +291,35 @@ func TestPayloadFile(t *testing.T) {
 		t.Errorf("afterwards: %q", got)
 	}
 }
+
+// TestEndedStep: a step that has ended counts, even if its process has ended since or its batch is
+// cancelled. A process that has ended is not used again.
+func TestEndedStep(t *testing.T) {
+	r := newRunner(t, nil)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		ctx   context.Context
+		isEnd bool
+	}{"cancelled": {cancelled, false}, "process ended": {t.Context(), true}} {
+		c, fault := r.startProcess(t.Context(), processKey{"c", job.Shell, name}, 1)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		if test.isEnd {
+			c.process.Kill(t.Context())
+		}
+		for range 50 { // the end line and the other event are there together: which is seen first is random
+			c.unusable = false
+			c.output.results <- stepResult{number: 7}
+			result, fault := c.step(test.ctx, nil, time.Minute, 0)
+			if fault != nil {
+				t.Fatalf("%s: %+v", name, fault)
+			}
+			if result.number != 7 {
+				t.Fatalf("%s: %+v", name, result)
+			}
+		}
+		c.kill()
+	}
+}
