@@ -154,6 +154,12 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
+	if len(raw) > maxUnauthorized/2 && c.owesPassword() {
+		// Until the peer has the password, it takes no large message.
+		if _, err := c.Call(ctx, "status", nil); err != nil {
+			return nil, err
+		}
+	}
 	request := eot.Message{Kind: eot.Request, Type: typ, Data: raw}
 	answer := make(chan eot.Message, 1)
 
@@ -189,6 +195,13 @@ func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage,
 		return nil, &RemoteError{m.Error}
 	}
 	return m.Data, nil
+}
+
+// owesPassword reports whether the next request will bring the password to the peer.
+func (c *Conn) owesPassword() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dialled && c.password != "" && !c.passwordSent
 }
 
 // nextNumber returns a number that no call waits for. Callers hold mu.

@@ -36,6 +36,9 @@ func startServer(t *testing.T, opt peer.Options) *testServer {
 		"echo": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 			return data, nil
 		}},
+		"status": {Handle: func(context.Context, *peer.Conn, json.RawMessage) (any, error) {
+			return "status", nil
+		}},
 		"fail": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 			return nil, errors.New("it failed")
 		}},
@@ -289,6 +292,33 @@ func TestTooLongMessageIsRefused(t *testing.T) {
 	c = locked.dial(t)
 	c.Write(`[0,{"no":1,"type":"fail","password":"p"}]|[0,{"no":2,"type":"fail","data":"` + strings.Repeat("x", 100<<10) + `"}]|`)
 	c.Expect(`[1,{"no":1,"error":"it failed"}]`, `[1,{"no":2,"error":"it failed"}]`)
+}
+
+// TestLargeFirstCallArrives: a call may be larger than what a peer takes before it has the password.
+func TestLargeFirstCallArrives(t *testing.T) {
+	s := startServer(t, peer.Options{Password: "p"})
+	large := strings.Repeat("x", 100<<10)
+	for password, want := range map[string]string{"p": "", "wrong": "invalid password"} {
+		c, err := peer.Dial(t.Context(), "127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{Password: password, Log: zerolog.Nop()}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 2 {
+			got, err := c.Call(t.Context(), "echo", large)
+			switch {
+			case want == "" && (err != nil || len(got) != len(large)+2):
+				t.Errorf("got %d bytes, %v", len(got), err)
+			case want != "" && err == nil:
+				t.Error("a wrong password was taken")
+			case want != "" && err.Error() != want:
+				t.Errorf("got %v, want %s", err, want)
+			}
+			if want != "" {
+				break // the connection has ended
+			}
+		}
+	}
 }
 
 func TestTooManyConnectionsAreRefused(t *testing.T) {
