@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,13 +96,22 @@ func readJobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
 		if err != nil {
 			return nil, err
 		}
-		id, _ := eot.Integer(o.Get("id"))
-		if !seen[id.String()] {
-			seen[id.String()] = true
-			list = append(list, job{id.String(), eot.String(o.Get("target")), o.Get("signal")})
+		id := idText(o.Get("id"))
+		if !seen[id] {
+			seen[id] = true
+			list = append(list, job{id, eot.String(o.Get("target")), o.Get("signal")})
 		}
 	}
 	return list, nil
+}
+
+// idText returns an id as JSON writes it, exactly if it has 64 bits.
+func idText(raw json.RawMessage) string {
+	if id, ok := eot.Int64(raw); ok {
+		return strconv.FormatInt(id, 10)
+	}
+	id, _ := eot.Integer(raw)
+	return id.String()
 }
 
 // workersOfTargets returns the indexes of the workers that serve each target of jobs.

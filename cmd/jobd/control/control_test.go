@@ -38,6 +38,8 @@ func newTable() *controltest.Engine {
 	e.Put(39, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "fail", Code: &seven, Stdout: "é\x04\"<&>\xff"}})
 	e.Put(46, controltest.Job{Target: "a", Status: "running", IsRunning: true})
 	e.Put(47, controltest.Job{Target: "a", Status: "accepted"})
+	e.Put(1<<53+1, controltest.Job{Target: "a", Status: "manual", Outcome: control.JobResult{Result: "ok", Code: &zero}})
+	e.Put(1<<53, controltest.Job{Target: "a", Status: "done"})
 	return e
 }
 
@@ -115,6 +117,12 @@ func TestRequestsCallEngine(t *testing.T) {
 		{"run-manual", `{"ids":[-5,0.5]}`, `"data":{"errors":{"-5":"job -5 cannot be run: ids begin at 0","0.5":"job 0.5 not found"}}`, ""},
 		{"run-manual", `{"ids":[999]}`, `"data":{"errors":{"999":"job 999 not found"}}`, "run-manual [999]"},
 		{"run-manual", `{"ids":[1.5,1e30]}`, `"data":{"errors":{"1.5":"job 1.5 not found","1e+30":"job 1e+30 not found"}}`, ""},
+		{"run-manual", `{"ids":[9007199254740993,9007199254740992,9007199254740993,9007199254740992.0]}`,
+			`"data":{"jobs":{"9007199254740993":{"result":"ok","code":0,"signal":null,"stdout":"","stderr":""}},"errors":{"9007199254740992":"status = done != manual"}}`,
+			"run-manual [9007199254740993 9007199254740992]"},
+		{"run-manual", `{"ids":[9007199254740994.0,9223372036854775807,9223372036854775808]}`,
+			`"data":{"errors":{"9223372036854775807":"job 9223372036854775807 not found","9007199254740994":"job 9007199254740994 not found","9223372036854776000":"job 9223372036854776000 not found"}}`,
+			"run-manual [9223372036854775807]"},
 		{"run-manual", `{"ids":[37,"38"]}`, wantError("all ids must be numbers, got string"), ""},
 		{"run-manual", `{"ids":[null]}`, wantError("all ids must be numbers, got object"), ""},
 		{"run-manual", `{"ids":[true]}`, wantError("all ids must be numbers, got boolean"), ""},

@@ -38,20 +38,18 @@ func manualIDs(data json.RawMessage) (ids []int64, unknown []eot.Num, err error)
 	if len(elements) == 0 {
 		return nil, nil, errors.New("ids are empty")
 	}
-	const maxIDs = 1 << 53 // larger integers are not exact in JSON
-	seen := make(map[eot.Num]bool, len(elements))
+	seen, seenUnknown := make(map[int64]bool, len(elements)), make(map[eot.Num]bool)
 	for _, e := range elements {
 		if t := eot.TypeOf(e); t != "number" {
 			return nil, nil, fmt.Errorf("all ids must be numbers, got %s", t)
 		}
-		n, number := eot.Number(e)
-		if seen[n] {
-			continue
-		}
-		seen[n] = true
-		if number && n >= 0 && n <= maxIDs {
-			ids = append(ids, int64(n))
-		} else {
+		if id, ok := eot.Int64(e); ok && id >= 0 {
+			if !seen[id] {
+				seen[id] = true
+				ids = append(ids, id)
+			}
+		} else if n, _ := eot.Number(e); !seenUnknown[n] {
+			seenUnknown[n] = true
 			unknown = append(unknown, n)
 		}
 	}
