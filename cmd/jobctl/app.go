@@ -89,7 +89,7 @@ func (a *app) settle() error {
 	if err != nil {
 		return err
 	}
-	a.log = zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly, NoColor: true}).Level(level)
+	a.log = zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly, NoColor: true}).Level(level).With().Timestamp().Logger()
 	for _, w := range settings.Warnings {
 		a.log.Warn().Msg(w)
 	}

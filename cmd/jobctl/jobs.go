@@ -50,10 +50,11 @@ func (a *app) runManual(args []string, target string, output bool) error {
 	if err != nil {
 		return err
 	}
-	errs := eot.Members(member(answer, "errors"))
+	results, errs := eot.Members(member(answer, "jobs")), eot.Members(member(answer, "errors"))
+	errs = append(errs, missingResults(ids, results, errs)...)
 	failed := len(errs) > 0
 	t := newGrid("id", "result", "code", "signal", "error")
-	for _, m := range eot.Members(member(answer, "jobs")) {
+	for _, m := range results {
 		job := eot.Object(eot.Members(m.Value))
 		result := eot.String(job.Get("result"))
 		failed = failed || result != "ok"
@@ -78,6 +79,18 @@ func (a *app) runManual(args []string, target string, output bool) error {
 		return errFailed
 	}
 	return err
+}
+
+// missingResults returns an error for each job about which an answer says nothing.
+func missingResults(ids []int64, results, errs eot.Object) (missing []eot.Member) {
+	text := json.RawMessage(`"the daemon has answered without a result for this job"`)
+	for _, id := range ids {
+		name := strconv.FormatInt(id, 10)
+		if results.Get(name) == nil && errs.Get(name) == nil {
+			missing = append(missing, eot.Member{Name: name, Value: text})
+		}
+	}
+	return missing
 }
 
 type masterJob struct {
@@ -134,13 +147,11 @@ func (a *app) sendSignal(args []string, target string) error {
 	if err != nil {
 		return err
 	}
-	t, unsent := newGrid("id", "sent", "error"), false
-	for _, m := range eot.Members(answer) {
+	results, errs := eot.Members(answer), eot.Members(member(answer, "errors"))
+	errs = append(errs, missingResults(ids, results, errs)...)
+	t, unsent := newGrid("id", "sent", "error"), len(errs) > 0
+	for _, m := range results {
 		if m.Name == "errors" {
-			for _, e := range eot.Members(m.Value) {
-				t.add(e.Name, "no", eot.String(e.Value))
-				unsent = true
-			}
 			continue
 		}
 		result := "yes"
@@ -148,6 +159,9 @@ func (a *app) sendSignal(args []string, target string) error {
 			result, unsent = "no", true
 		}
 		t.add(m.Name, result, "")
+	}
+	for _, e := range errs {
+		t.add(e.Name, "no", eot.String(e.Value))
 	}
 	if a.json {
 		err = a.printJSON(answer)

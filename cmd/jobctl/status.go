@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/eot"
 )
 
@@ -30,6 +31,9 @@ func (a *app) showStatus(part string, poll bool, print func(status json.RawMessa
 			data = pollRequest{true}
 		}
 		status, err := a.request("status", data, false)
+		if err == nil && part != "memoryUsage" { // every daemon has that
+			err = a.checkStatus(status)
+		}
 		if err != nil {
 			return err
 		}
@@ -46,6 +50,17 @@ func (a *app) showStatus(part string, poll bool, print func(status json.RawMessa
 		}
 		return err
 	}
+}
+
+// checkStatus checks that a status is that of a worker or of a master, as the settings say.
+func (a *app) checkStatus(status json.RawMessage) error {
+	switch {
+	case a.settings.Master && member(status, "workers") == nil:
+		return cli.Failf(cli.ExitFailed, "the daemon has answered without workers").SetHint("it may be a jobd: leave out --master, or use --master=false")
+	case !a.settings.Master && member(status, "targets") == nil:
+		return cli.Failf(cli.ExitFailed, "the daemon has answered without targets").SetHint("it may be a jobd-master: add --master")
+	}
+	return nil
 }
 
 // unresponsive returns an error for the workers that did not report their status.

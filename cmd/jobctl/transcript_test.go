@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -217,6 +220,50 @@ func TestWorkerWithoutStatus(t *testing.T) {
 		if !strings.HasSuffix(got, "! jobctl: worker 'mute' (127.0.0.1): unknown request type: 'status'\nexit 1\n") || !strings.Contains(got, "probe-w1") {
 			t.Errorf("%s: %s", command, got)
 		}
+	}
+}
+
+// TestAnswersLackWhatWasAsked: the exit code is 0 only if the answer says that all is well.
+func TestAnswersLackWhatWasAsked(t *testing.T) {
+	w := newWorld(t)
+	empty := func(data string) peer.Route {
+		return peer.Route{Handle: func(context.Context, *peer.Conn, json.RawMessage) (any, error) { return raw(data), nil }}
+	}
+	port := serve(t, peer.Options{Log: zerolog.Nop()}, peer.Routes{
+		"run-manual": empty(`{"jobs":{"1":{"result":"ok","code":0,"signal":null,"stdout":"","stderr":""}}}`), "send-signal": empty(`{"1":true}`),
+	})
+	const noResult = "the daemon has answered without a result for this job"
+	for line, want := range map[string]string{
+		"run-manual 1 2":       "ID | RESULT | CODE | SIGNAL | ERROR                                                \n-- | ------ | ---- | ------ | -----------------------------------------------------\n1  | ok     | 0    | -      |                                                      \n2  | -      | -    | -      | " + noResult + "\n! jobctl: not all jobs have succeeded\nexit 1\n",
+		"run-manual 1":         "ID | RESULT | CODE | SIGNAL | ERROR\n-- | ------ | ---- | ------ | -----\n1  | ok     | 0    | -      |      \n",
+		"send-signal TERM 1 2": "ID | SENT | ERROR                                                \n-- | ---- | -----------------------------------------------------\n1  | yes  |                                                      \n2  | no   | " + noResult + "\n! jobctl: not all jobs could be signalled\nexit 1\n",
+		"send-signal TERM 1":   "ID | SENT | ERROR\n-- | ---- | -----\n1  | yes  |      \n",
+	} {
+		if got := w.run(t, fmt.Sprintf("jobctl --port %d %s", port, line), ""); got != want {
+			t.Errorf("%s: got %q\nwant %q", line, got, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"jobctl --port $MASTER list-targets":          "! jobctl: the daemon has answered without targets\n! hint: it may be a jobd-master: add --master\nexit 1\n",
+		"jobctl --port $MASTER status --json":         "! jobctl: the daemon has answered without targets\n! hint: it may be a jobd-master: add --master\nexit 1\n",
+		"jobctl --master --port $WORKER list-workers": "! jobctl: the daemon has answered without workers\n! hint: it may be a jobd: leave out --master, or use --master=false\nexit 1\n",
+		"jobctl --master --port $WORKER status":       "! jobctl: the daemon has answered without workers\n! hint: it may be a jobd: leave out --master, or use --master=false\nexit 1\n",
+	} {
+		if got := w.run(t, line, ""); got != want {
+			t.Errorf("%s: got %q", line, got)
+		}
+	}
+	if got := w.run(t, "jobctl --port $MASTER memory-usage", ""); !strings.HasPrefix(got, "WHAT ") {
+		t.Errorf("memory-usage: %s", got)
+	}
+}
+
+// TestLogHasTimes: jobctl's own messages begin with the time.
+func TestLogHasTimes(t *testing.T) {
+	w := newWorld(t)
+	got := w.run(t, "jobctl --log-level info poll any", "")
+	if !regexp.MustCompile(`(?m)^! \d\d:\d\d:\d\d INF connected`).MatchString(got) {
+		t.Error(got)
 	}
 }
 
