@@ -51,8 +51,13 @@ final class Connection
     /** @var \Closure(array<string, mixed>, bool): bool gets each error first, and whether it may be a reply; returns whether it ended a job */
     public \Closure $onError;
 
-    /** Connects, and sends hello. */
-    public function __construct(public readonly string $addr, private readonly Settings $settings)
+    /**
+     * Connects, sends hello, and waits for the reply. With greeted it does not wait: greeted is
+     * called while pump runs, with null or with the error in place of the reply.
+     *
+     * @param ?\Closure(self, ?GloomException): void $greeted
+     */
+    public function __construct(public readonly string $addr, private readonly Settings $settings, ?\Closure $greeted = null)
     {
         $this->requests = new \SplQueue();
         $this->frames = new \SplQueue();
@@ -75,7 +80,21 @@ final class Connection
         stream_set_blocking($stream, false);
         stream_set_read_buffer($stream, 0);
         $this->stream = $stream;
-        $hello = $this->request(['action' => 'hello', 'token' => $settings->token, 'client' => $settings->client], null, $settings->connectTimeout);
+        $hello = ['action' => 'hello', 'token' => $settings->token, 'client' => $settings->client];
+        if ($greeted === null) {
+            $this->learnLimits($this->request($hello, null, $settings->connectTimeout));
+
+            return;
+        }
+        $this->ask(Wire::encode($hello), function (?GloomException $error, array $reply) use ($greeted): void {
+            $this->learnLimits($reply);
+            $greeted($this, $error);
+        });
+    }
+
+    /** @param array<string, mixed> $hello the reply to hello */
+    private function learnLimits(array $hello): void
+    {
         $limits = is_array($hello['limits'] ?? null) ? $hello['limits'] : [];
         $this->maxFrame = is_int($limits['max_frame'] ?? null) ? $limits['max_frame'] : $this->maxFrame;
         $this->maxFrameIn = is_int($limits['max_frame_out'] ?? null) ? $limits['max_frame_out'] : $this->maxFrameIn;

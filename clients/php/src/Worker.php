@@ -22,8 +22,12 @@ final class Worker
     private readonly Settings $settings;
     /** @var array<string, mixed> */
     private readonly array $join;
-    /** @var array<string, Connection> by address */
+    /** @var array<string, Connection> by address; brokers that are in joining, too, have not replied to hello or join */
     private array $joined = [];
+    /** @var array<string, array{float, bool}> by address: when the reply must have come, and whether it is that to join */
+    private array $joining = [];
+    /** @var array<string, RefusedException> by address: why the last attempt would fail again */
+    private array $refusals = [];
     private bool $stopping = false;
     /** @var list<array{Connection, array<string, mixed>}> jobs that have come but have not started */
     private array $waiting = [];
@@ -111,7 +115,7 @@ final class Worker
             foreach ($this->joined as $at) {
                 $at->close(new ClosedException('the worker has ended'));
             }
-            [$this->joined, $this->waiting] = [[], []];
+            [$this->joined, $this->joining, $this->waiting] = [[], [], []];
             foreach ($before as $signal => $handler) {
                 pcntl_signal($signal, $handler);
             }
@@ -193,40 +197,51 @@ final class Worker
     }
 
     /**
-     * Joins the brokers that are due.
+     * Begins to join the brokers that are due.
      *
      * @param array<string, array{float, Backoff}> $due
      * @return float seconds until the next one is due
      */
     private function joinAll(array &$due): float
     {
+        if ($this->joining !== []) {
+            Connection::pump($this->joined, 0.0); // replies that came while a handler ran
+        }
         $next = 60.0;
-        $refused = [];
         foreach ($due as $addr => [$at, $backoff]) {
             $old = $this->joined[$addr] ?? null;
+            $late = ($this->joining[$addr][0] ?? INF) - Connection::now();
+            if ($late <= 0) {
+                $old?->close(new NotConnectedException("no reply within {$this->settings->connectTimeout} s"));
+            }
             if ($old !== null && $old->ended === null) {
+                $next = min($next, $late);
                 continue;
             }
             if ($old !== null) {
-                unset($this->joined[$addr]);
-                $backoff->lasted(Connection::now() - $old->openedAt);
+                $joined = !isset($this->joining[$addr]);
+                if ($joined) {
+                    $backoff->lasted(Connection::now() - $old->openedAt);
+                }
+                unset($this->joined[$addr], $this->joining[$addr]);
                 $at = $this->postpone($due, $addr, $old->ended);
+                if ($joined) {
+                    unset($this->refusals[$addr]); // it is not the refusal of a join
+                }
             }
             if ($at <= Connection::now()) {
                 try {
                     $this->joinOne($addr);
+                    $next = 0.0; // it may have failed already
                     continue;
                 } catch (GloomException $e) {
-                    if ($e instanceof RefusedException && $e->isFinal()) {
-                        $refused[] = $e;
-                    }
                     $at = $this->postpone($due, $addr, $e);
                 }
             }
             $next = min($next, $at - Connection::now());
         }
-        if (count($refused) === count($due)) {
-            throw $refused[0];
+        if (count($this->refusals) === count($due)) {
+            throw reset($this->refusals);
         }
 
         return $next;
@@ -240,13 +255,19 @@ final class Worker
     private function postpone(array &$due, string $addr, \Throwable $why): float
     {
         $this->settings->log('warning', "$addr: {$why->getMessage()}");
+        unset($this->refusals[$addr]);
+        if ($why instanceof RefusedException && $why->isFinal()) {
+            $this->refusals[$addr] = $why;
+        }
 
         return $due[$addr][0] = Connection::now() + $due[$addr][1]->wait();
     }
 
     private function joinOne(string $addr): void
     {
-        $at = new Connection($addr, $this->settings);
+        $at = new Connection($addr, $this->settings, $this->onGreeted(...));
+        $this->joined[$addr] = $at;
+        $this->joining[$addr] = [Connection::now() + $this->settings->connectTimeout, false];
         $at->onMessage = function (array $message) use ($at): void {
             $action = $message['action'] ?? null;
             if ($action === 'job' && isset($message['id'], $message['type'], $message['body'])) {
@@ -255,10 +276,28 @@ final class Worker
                 $this->onCancel($at, $message['id']);
             }
         };
-        $at->request($this->join, null, $this->settings->connectTimeout);
-        $this->joined[$addr] = $at;
-        $this->settings->log('debug', "$addr: joined");
-        $this->onJoined?->__invoke($addr);
+    }
+
+    /** Handles the reply to hello. */
+    private function onGreeted(Connection $at, ?GloomException $error): void
+    {
+        if ($error !== null) {
+            $at->close($error);
+        }
+        if ($error !== null || $this->stopping) {
+            return;
+        }
+        $this->joining[$at->addr] = [Connection::now() + $this->settings->connectTimeout, true];
+        $at->ask(Wire::encode($this->join), function (?GloomException $error) use ($at): void {
+            if ($error !== null) {
+                $at->close($error);
+
+                return;
+            }
+            unset($this->joining[$at->addr], $this->refusals[$at->addr]);
+            $this->settings->log('debug', "$at->addr: joined");
+            $this->onJoined?->__invoke($at->addr);
+        });
     }
 
     /** Nobody waits for a job of this broker any more: one that has not started does not run. */
@@ -284,7 +323,10 @@ final class Worker
     /** Leaves all brokers, and gives back jobs that have not started. */
     private function leave(): void
     {
-        foreach ($this->joined as $at) {
+        foreach ($this->joined as $addr => $at) {
+            if (($this->joining[$addr][1] ?? true) === false) {
+                continue; // it was not asked for jobs
+            }
             try {
                 $at->request(['action' => 'leave'], null, $this->settings->connectTimeout);
                 foreach ($this->waiting as [$from, $message]) {

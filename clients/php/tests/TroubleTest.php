@@ -190,6 +190,46 @@ final class TroubleTest extends TestCase
         self::assertSame(['action' => 'fail', 'id' => 'a', 'reason' => 'later', 'delay_ms' => 0], self::take($broker));
     }
 
+    /** Another broker that accepts the connection and then says nothing, as a stopped process does. */
+    public function testHungBrokerHoldsUpNoOther(): void
+    {
+        [$hung, $addr] = self::listen();
+        $settings = new Settings([$addr, $this->addr], connectTimeout: 5.0);
+        $this->fork(static fn () => (new Worker('echo', static fn () => 1, $settings))->run());
+        $broker = stream_socket_accept($this->listener, 2.5) ?: self::fail('it waits for the other broker');
+        stream_set_timeout($broker, 2);
+        self::assertSame('hello', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]));
+        self::assertSame('join', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]));
+        self::assertSame('respond', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]));
+        usleep(100_000);
+        posix_kill($this->pid, SIGTERM);
+        self::assertSame('leave', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]));
+        $this->assertEnds();
+        fclose($hung);
+    }
+
+    /** A handler takes longer than a reply to hello or join may: that is not the silence of its broker. */
+    public function testReplyThatCameDuringAHandlerIsRead(): void
+    {
+        [$second, $addr] = self::listen();
+        $settings = new Settings([$this->addr, $addr], connectTimeout: 1.0);
+        $this->fork(static fn () => (new Worker('echo', static fn () => usleep(1_500_000), $settings))->run());
+        $busy = $this->accept();
+        self::assertSame('join', self::take($busy)['action']);
+        fwrite($busy, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]));
+        $other = $this->accept($second);
+        // The replies to join and to hello are read together, after the handler.
+        fwrite($other, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'b', 'type' => 'echo', 'body' => 1]));
+        self::assertSame('respond', self::take($busy)['action']);
+        fwrite($busy, Wire::encode(['ok' => true]));
+        self::assertSame('join', self::take($other)['action']);
+        self::assertSame('respond', self::take($other)['action']);
+    }
+
     /** The cancel of a job comes with the job itself: so it is after the worker's process was stopped. */
     public function testJobThatIsCancelledBeforeItStartsDoesNotRun(): void
     {
