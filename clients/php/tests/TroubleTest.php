@@ -230,6 +230,19 @@ final class TroubleTest extends TestCase
         self::assertSame('respond', self::take($other)['action']);
     }
 
+    public function testWorkerThatStopsWhileItJoinsGivesTheJobBack(): void
+    {
+        $this->work(static fn () => 1);
+        $broker = $this->accept();
+        self::assertSame('join', self::take($broker)['action']);
+        posix_kill($this->pid, SIGTERM);
+        self::assertSame('leave', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]) . Wire::encode(['ok' => true]));
+        self::assertSame(['action' => 'release', 'id' => 'a'], self::take($broker));
+        fwrite($broker, Wire::encode(['ok' => true]));
+        $this->assertEnds();
+    }
+
     /** The cancel of a job comes with the job itself: so it is after the worker's process was stopped. */
     public function testJobThatIsCancelledBeforeItStartsDoesNotRun(): void
     {
