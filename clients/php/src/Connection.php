@@ -272,8 +272,8 @@ final class Connection
             $read = $write = [$this->stream];
             $none = [];
             @stream_select($read, $write, $none, 0, (int) (min($this->patience, 1.0) * 1e6));
-            if ($read !== []) {
-                $this->take();
+            if ($read !== [] && !$this->take()) {
+                return; // the next read handles what came before the end, and closes
             }
             $this->flush();
             if (strlen($this->outBuffer) < $size || $this->heardAt > $movedAt) {

@@ -181,6 +181,25 @@ final class TroubleTest extends TestCase
         fclose($broker);
     }
 
+    /** With TLS this is how the loss of any connection looks: what is written is neither taken nor refused. */
+    public function testBrokerThatClosesInTheMiddleOfLargeFrameIsGivenUp(): void
+    {
+        $this->fork(function (): void {
+            try {
+                (new Submitter($this->addr))->do('echo', str_repeat('x', 8_000_000));
+            } catch (LostException) {
+                return;
+            }
+            posix_kill(posix_getpid(), SIGKILL);
+        });
+        $broker = $this->accept();
+        fread($broker, Wire::HEADER);
+        usleep(200_000); // more has come than the socket takes
+        stream_socket_shutdown($broker, STREAM_SHUT_WR);
+        $this->assertEnds();
+        fclose($broker);
+    }
+
     public function testDelayOutOfRangeIsLimited(): void
     {
         $this->work(static fn () => throw new RetryAfter(-1.0, 'later'));
