@@ -156,6 +156,37 @@ func runManual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.JobRes
 	return f.RunManual(ctx, ids)
 }
 
+// TestAnswerHoldsBoundedOutput: one request may run any number of jobs, but what their outputs take in
+// its answer is bounded. The rows have all of them.
+func TestAnswerHoldsBoundedOutput(t *testing.T) {
+	const size = 15 << 20
+	cfg := configFor(t, "a")
+	cfg.MaxOutputBuffer = size
+	writeLauncher(t, &cfg, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; head -c 10000 /dev/zero | tr '\\0' y >&2", size))
+	f := startBridge(t, storetest.NewTable(), cfg)
+	ids := []int64{1, 2, 3, 4, 5, 6}
+	f.insert(store.Manual, "a", ids...)
+	outcomes, texts, err := runManual(t, f, ids...)
+	if err != nil || len(outcomes) != len(ids) {
+		t.Fatal(texts, err)
+	}
+	sum, whole := 0, 0
+	for id, o := range outcomes {
+		sum += len(o.Stdout) + len(o.Stderr)
+		if len(o.Stdout) == size && len(o.Stderr) == 10000 {
+			whole++
+		} else if !strings.HasSuffix(o.Stdout, answerCutMark) || len(o.Stdout) < minCutOutput || len(o.Stderr) < minCutOutput {
+			t.Errorf("job %d: %d and %d bytes", id, len(o.Stdout), len(o.Stderr))
+		}
+		if r := f.readRecord(id); len(*r.Stdout) != size || len(*r.Stderr) != 10000 {
+			t.Errorf("row %d has %d and %d bytes", id, len(*r.Stdout), len(*r.Stderr))
+		}
+	}
+	if whole != 4 || sum < maxAnswerOutput || sum > maxAnswerOutput+len(ids)*2*minCutOutput {
+		t.Errorf("%d jobs are whole, %d bytes in all", whole, sum)
+	}
+}
+
 const printAndExit = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
 
 func TestPollTakesRowsOfItsTargets(t *testing.T) {

@@ -30,6 +30,10 @@ const (
 	// answerTimeout limits how long a client whose job has ended waits until the job's row is
 	// written.
 	answerTimeout = 5 * time.Second
+	// maxAnswerOutput limits the bytes of outputs in the answer to one RunManual, which is built in
+	// memory several times over. Beyond it, each output is cut to minCutOutput.
+	maxAnswerOutput = 64 << 20
+	answerCutMark   = "\n[cut to fit the answer; the row has all of it]"
 )
 
 // RunManual implements control.Engine.
@@ -59,7 +63,7 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 	waiting := b.queueManual(answers, texts)
 	b.onManualAccepted()
 
-	outcomes := make(map[int64]control.JobResult)
+	outcomes, room := make(map[int64]control.JobResult), maxAnswerOutput
 	for waiting > 0 {
 		select {
 		case <-ctx.Done():
@@ -69,11 +73,23 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 			if r.reason != "" {
 				texts[r.id] = r.reason
 			} else {
-				outcomes[r.id] = r.outcome
+				outcomes[r.id] = cutToAnswer(r.outcome, &room)
 			}
 		}
 	}
 	return outcomes, texts, nil
+}
+
+// cutToAnswer cuts the outputs of a job to the room that is left in the answer, and takes what they
+// need from it.
+func cutToAnswer(o control.JobResult, room *int) control.JobResult {
+	for _, out := range []*string{&o.Stdout, &o.Stderr} {
+		if limit := max(*room, minCutOutput); len(*out) > limit {
+			*out = store.Shorten(*out, int64(limit), answerCutMark)
+		}
+		*room -= len(*out)
+	}
+	return o
 }
 
 func uniqueIDs(ids []int64) []int64 {
