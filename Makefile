@@ -11,7 +11,7 @@ TESTING := -timeout 15m -p 2
 # -trimpath makes builds independent of the folder, so another clone reuses the build cache.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
 # Tests build gloomd without its profile: all its packages would be compiled once more for it.
-test test-quick race-all page attack healthy: export GOFLAGS += -pgo=off
+test test-quick race-all page attack crash healthy: export GOFLAGS += -pgo=off
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
@@ -76,13 +76,13 @@ demo: build ## run a broker and three workers, with a job for every file of this
 # processors for itself.
 PAGES := /page/(browser|probe)$$
 STARTERS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
-# This package goes first, so that at the end no processor waits for it.
-LONGEST := ./cmd/serverlessd/store
+# These packages go first, so that at the end no processor waits for them.
+LONGEST := ./cmd/jobd/bridge ./cmd/serverlessd/store
 .PHONY: test
 test: lint ## run all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) $(LONGEST) $$($(GO) list ./... | grep -vE '$(STARTERS)')
 	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(PAGES)')
-	$(GO) test -short -vet=off $(TESTING) -p 1 $$($(GO) list ./... | grep -E '$(STARTERS)' | grep -vE '$(PAGES)')
+	$(GO) test -short -vet=off $(TESTING) $$($(GO) list ./... | grep -E '$(STARTERS)' | grep -vE '$(PAGES)')
 	$(GO) test -C clients/go/examples/trace -vet=off ./... # a module of its own
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(TESTED)
@@ -123,6 +123,10 @@ fuzz: ## run every fuzz target for FUZZ=60s
 .PHONY: attack
 attack: ## run all attacks on a broker: on memory, on turns, and at random (some minutes)
 	$(GO) test ./broker/server/attack -count 1 -timeout 20m -v -full
+
+.PHONY: crash
+crash: ## kill jobd between any two of its writes, in all combinations (five minutes)
+	$(GO) test ./cmd/jobd/bridge -run 'Crash|Kill' -count 1 -timeout 30m -v
 
 .PHONY: healthy
 healthy: ## put a broker under load for ten minutes; it must have no findings
