@@ -263,7 +263,7 @@ export class Worker {
     } catch (error) {
       const meant = [Fatal, RetryAfter, Release].some((kind) => error instanceof kind);
       if (!meant && !run.signal.aborted) this.#options.notify({ event: "threw", addr: service.addr, error });
-      service.answer(id, failure(id, error), true);
+      service.answer(id, failure(id, error), !(error instanceof Fatal));
     }
   }
 }

@@ -385,6 +385,7 @@ final class Submitter
                 $acked = $job->acked;
                 $job->acked = false;
                 $at->ask((string) $job->frame, function (?GloomException $error) use ($at, $job, $acked): void {
+                    $job->acked = $acked; // before, which is what a LostException tells
                     if ($error instanceof RefusedException && $error->error === 'id_exists') {
                         // The submit on the lost connection arrived after the
                         // attach.
@@ -511,13 +512,13 @@ final class Submitter
     /** The connection for new jobs; connects if there is none. */
     private function ready(): Connection
     {
-        if ($this->closed) {
-            throw new ClosedException('the submitter is closed');
-        }
         Connection::pump($this->connections(), 0.0); // notices if the connection was lost
         $this->tidy();
         $late = $this->wait === null ? INF : Connection::now() + $this->wait;
-        while ($this->current === null) {
+        while ($this->closed || $this->current === null) { // a callback may close it
+            if ($this->closed) {
+                throw new ClosedException('the submitter is closed');
+            }
             try {
                 $this->tryAll();
             } catch (NotConnectedException $e) {

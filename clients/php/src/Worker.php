@@ -105,7 +105,9 @@ final class Worker
                 if (Connection::pump($this->joined, $wait, $others) !== []) {
                     $this->stop();
                 }
-                while (!$this->stopping && $jobs !== 0 && ($job = array_shift($this->waiting)) !== null) {
+                // One, so that what other brokers have sent meanwhile is read before the next.
+                $job = $this->stopping ? null : array_shift($this->waiting);
+                if ($job !== null && $job[0]->ended === null) { // else it goes to another worker
                     $this->work($job[0], $job[1], $jobs === 1);
                     $jobs = $jobs === null ? null : $jobs - 1;
                 }
@@ -115,7 +117,7 @@ final class Worker
             foreach ($this->joined as $at) {
                 $at->close(new ClosedException('the worker has ended'));
             }
-            [$this->joined, $this->joining, $this->waiting] = [[], [], []];
+            [$this->joined, $this->joining, $this->refusals, $this->waiting] = [[], [], [], []];
             foreach ($before as $signal => $handler) {
                 pcntl_signal($signal, $handler);
             }
@@ -229,7 +231,7 @@ final class Worker
                     unset($this->refusals[$addr]); // it is not the refusal of a join
                 }
             }
-            if ($at <= Connection::now()) {
+            if ($at <= Connection::now() && !$this->stopping) {
                 try {
                     $this->joinOne($addr);
                     $next = 0.0; // it may have failed already
@@ -267,7 +269,7 @@ final class Worker
     {
         $at = new Connection($addr, $this->settings, $this->onGreeted(...));
         $this->joined[$addr] = $at;
-        $this->joining[$addr] = [Connection::now() + $this->settings->connectTimeout, false];
+        $this->joining[$addr] = [$this->deadline(), false];
         $at->onMessage = function (array $message) use ($at): void {
             $action = $message['action'] ?? null;
             if ($action === 'job' && isset($message['id'], $message['type'], $message['body'])) {
@@ -276,6 +278,12 @@ final class Worker
                 $this->onCancel($at, $message['id']);
             }
         };
+    }
+
+    /** When a reply that is awaited from now on must have come; a connectTimeout of 0 limits no reply. */
+    private function deadline(): float
+    {
+        return Connection::now() + ($this->settings->connectTimeout ?: INF);
     }
 
     /** Handles the reply to hello. */
@@ -287,7 +295,7 @@ final class Worker
         if ($error !== null || $this->stopping) {
             return;
         }
-        $this->joining[$at->addr] = [Connection::now() + $this->settings->connectTimeout, true];
+        $this->joining[$at->addr] = [$this->deadline(), true];
         $at->ask(Wire::encode($this->join), function (?GloomException $error) use ($at): void {
             if ($error !== null) {
                 $at->close($error);
@@ -323,29 +331,35 @@ final class Worker
     /** Leaves all brokers, and gives back jobs that have not started. */
     private function leave(): void
     {
-        foreach ($this->joined as $addr => $at) {
-            if (($this->joining[$addr][1] ?? true) === false) {
-                continue; // it was not asked for jobs
-            }
-            try {
-                $at->request(['action' => 'leave'], null, $this->settings->connectTimeout);
-                foreach ($this->waiting as [$from, $message]) {
+        // Those that were not asked for jobs must not join now.
+        $asked = array_filter($this->joined, fn (string $addr): bool => $this->joining[$addr][1] ?? true, ARRAY_FILTER_USE_KEY);
+        $open = count($asked);
+        $late = $this->deadline();
+        foreach ($asked as $at) {
+            $told = function (?GloomException $error) use (&$open): void {
+                $open--;
+                if ($error !== null) {
+                    $this->settings->log('warning', $error->getMessage());
+                }
+            };
+            $at->ask(Wire::encode(['action' => 'leave']), function (?GloomException $error) use ($at, $told, &$open): void {
+                foreach ($error === null ? $this->waiting : [] as [$from, $message]) {
                     if ($from === $at) {
-                        $at->request(['action' => 'release', 'id' => $message['id']], $message['id'], $this->settings->connectTimeout);
+                        $open++;
+                        $at->ask(Wire::encode(['action' => 'release', 'id' => $message['id']]), $told, $message['id']);
                     }
                 }
-            } catch (GloomException $e) {
-                $this->settings->log('warning', $e->getMessage());
-            }
+                $told($error);
+            });
+        }
+        while ($open > 0 && ($left = $late - Connection::now()) > 0) {
+            Connection::pump($asked, $left);
         }
     }
 
     /** @param array<string, mixed> $message */
     private function work(Connection $at, array $message, bool $last): void
     {
-        if ($at->ended !== null) {
-            return; // its job goes to another worker
-        }
         [$this->at, $this->running, $this->unwanted] = [$at, $message['id'], false];
         try {
             $answer = $this->respond($message);

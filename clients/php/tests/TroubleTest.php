@@ -283,6 +283,64 @@ final class TroubleTest extends TestCase
         self::assertSame(['respond', 'b'], array_slice(array_values(self::take($broker)), 0, 2));
     }
 
+    /** A job of another broker comes while the first one always has a next job. */
+    public function testBrokerThatAlwaysHasAJobHoldsUpNoOther(): void
+    {
+        [$second, $addr] = self::listen();
+        $settings = new Settings([$this->addr, $addr], connectTimeout: 1.0);
+        $this->fork(static fn () => (new Worker('echo', static fn () => usleep(50_000), $settings))->run());
+        $job = static fn (string $id): string => Wire::encode(['action' => 'job', 'id' => $id, 'type' => 'echo', 'body' => 1]);
+        [$busy, $other] = [$this->accept(), $this->accept($second)];
+        foreach ([$busy, $other] as $broker) {
+            self::assertSame('join', self::take($broker)['action']);
+            fwrite($broker, Wire::encode(['ok' => true]));
+        }
+        fwrite($busy, $job('a'));
+        for ($n = 0, $at = null; $at !== $other && $n < 10; $n++) {
+            [$read, $none] = [[$busy, $other], []];
+            stream_select($read, $none, $none, 5);
+            $at = end($read);
+            $answer = self::take($at);
+            if ($at === $busy) {
+                fwrite($busy, Wire::encode(['ok' => true]) . $job("a$n"));
+                usleep(20_000); // that job runs now
+                fwrite($other, $n === 0 ? $job('b') : '');
+            }
+        }
+        self::assertSame('b', $answer['id']);
+    }
+
+    public function testWorkerThatWasRefusedMayRunAgain(): void
+    {
+        $this->fork(function (): void {
+            $worker = new Worker('echo', static fn () => 1, new Settings($this->addr, backoff: [0.01, 0.01]));
+            try {
+                $worker->run(1);
+            } catch (RefusedException) {
+                $worker->run(1);
+            }
+        });
+        $this->accept(null, ['error' => 'unauthorized', 'reason' => 'r']);
+        $broker = $this->accept();
+        self::assertSame('join', self::take($broker)['action']);
+    }
+
+    public function testHungBrokersAreLeftTogether(): void
+    {
+        [$second, $addr] = self::listen();
+        $settings = new Settings([$this->addr, $addr], connectTimeout: 2.0);
+        $this->fork(static fn () => (new Worker('echo', static fn () => 1, $settings))->run());
+        $open = [$this->accept(), $this->accept($second)];
+        foreach ($open as $broker) {
+            self::assertSame('join', self::take($broker)['action']);
+        }
+        posix_kill($this->pid, SIGTERM);
+        foreach ($open as $broker) {
+            stream_set_timeout($broker, 1);
+            self::assertSame('leave', self::take($broker)['action']);
+        }
+    }
+
     public function testSubmitterThatAllBrokersRefuseSaysSo(): void
     {
         [$second, $addr] = self::listen();

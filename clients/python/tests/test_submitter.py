@@ -506,6 +506,17 @@ class Kept(SubmitterCase):
         self.assertIsInstance(err.cause, gloom.Overloaded)
         self.assertEqual((err.acked, err.sent, jobs.outstanding), (True, True, 0))
 
+    def test_end_of_a_job_that_was_submitted_again(self):
+        jobs, job, peer = self.start(at_least_once=True, ack=False)
+        peer.expect("submit")
+        peer.reset()
+        peer = self.broker.accept()
+        peer.expect("attach")
+        peer.refuse("unknown_id", "a")
+        peer.expect("submit")
+        peer.refuse("job_failed", "a")
+        self.assertIsInstance(job.exception(PATIENCE), gloom.JobFailed)
+
     def test_lost_when_it_may_have_run(self):
         jobs, job, peer = self.start()
         peer.expect("submit")

@@ -79,21 +79,21 @@ class Session(Link):
         acked = job.acked
 
         def attached(error: Exception | None) -> None:
-            here = self.jobs.get(job.id) is job
             if error is None:
                 self._submitted(job, None)
-            elif again and here and isinstance(error, errors.UnknownID):
+            elif again and self.jobs.get(job.id) is job and isinstance(error, errors.UnknownID):
                 job.acked = False
                 self._submit(job, submitted)
             else:  # it never arrived, has ended, or was lost with its broker
                 self._lose(job, error)
 
         def submitted(error: Exception | None) -> None:
-            here = self.jobs.get(job.id) is job
-            if here and isinstance(error, errors.IDExists):
+            if self.jobs.get(job.id) is job and isinstance(error, errors.IDExists):
                 self._attach(job, again=False)  # the lost connection's submit came late
-            else:  # a job that is refused now may have run before
-                self._submitted(job, error and LostError(error, self.addr, job.id, acked))
+            else:
+                lost = isinstance(error, errors.RefusedError)  # it may have run before
+                end = LostError(error, self.addr, job.id, acked) if lost else error
+                self._submitted(job, end)
 
         self.ask(wire.attach(job.id, job.on_progress), attached, job.id)
 
