@@ -809,6 +809,35 @@ func TestUnreadDetail(t *testing.T) {
 	c.do("GET", "/v1/jobs/"+id+"?bodies=false", "").wantStatus(200)
 }
 
+// TestLargePullIsCut: a pull gets at most a quarter of the room for arguments that are being written. The
+// other jobs are queued as before.
+func TestLargePullIsCut(t *testing.T) {
+	t.Parallel()
+	const maxBody, count = 64 << 10, 20
+	c := start(t, "--max-body", strconv.Itoa(maxBody)).client(t, jsonType)
+	ids := map[string]bool{}
+	for range count {
+		ids[c.enqueue(`{"name":"large","argument":{"a":"`+strings.Repeat("x", maxBody-1000)+`"},"timeout":600}`)] = true
+	}
+	w := c.register(`{"name":"w","max_jobs":100}`)
+	for range 3 {
+		jobs := c.do("POST", "/worker/jobs?wait=30&max=100", "", "worker-id", w).wantStatus(200).decode()["jobs"].([]any)
+		if len(jobs) == 0 || len(jobs) > 8 {
+			t.Errorf("a pull gets %d jobs", len(jobs))
+		}
+		for _, j := range jobs {
+			if v := j.(map[string]any); !ids[v["id"].(string)] || v["attempt"] != 1.0 {
+				t.Errorf("job %v at attempt %v", v["id"], v["attempt"])
+			} else {
+				delete(ids, v["id"].(string))
+			}
+		}
+	}
+	if len(ids) > 0 {
+		t.Errorf("%d jobs are left", len(ids))
+	}
+}
+
 // TestUnreadPulls: however many jobs a worker pulls and does not read, few replies are made. Jobs that
 // cannot be written are given back.
 func TestUnreadPulls(t *testing.T) {

@@ -144,7 +144,7 @@ func (m *machine) tick() {
 		r := m.timers[0]
 		switch {
 		case r.runInfo.run != nil:
-			if m.awayErr != nil || r.op != opNone { // when its start is written, it gets a later deadline
+			if m.awayErr != nil || r.op != opNone || r.runInfo.run.unread { // when its start is written, or it is handed out, it gets a later deadline
 				m.timers.set(r, m.now+toMillis(beatInterval))
 				continue
 			}

@@ -285,6 +285,7 @@ type run struct {
 	replies        []reply // replies to the worker's reports, which are sent when the end is written
 	ended          bool    // the worker has reported the end, which is being written
 	pullRequest    *pullRequest
+	unread         bool // the pull request that has it waits until its reply may be written
 }
 
 // reply is called with the outcome of a request, with the master's lock held; it must not block.

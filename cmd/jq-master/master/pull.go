@@ -9,18 +9,22 @@ import (
 // pullRequest is a worker's request for jobs.
 type pullRequest struct {
 	max          int
+	maxBytes     int // of arguments, unless there is one job
 	expectedJobs int // jobs that are being started for this request
 	jobs         []job.Handout
 	runs         []*run
 	records      []*record
 	ready        func() // is called once, when there are jobs to take or the request must end
-	closed       bool
+	closed       bool   // it gets no more jobs
+	closedAt     int64  // monotonic
 }
 
 // demand returns how many more jobs the worker's open requests can take.
 func (w *worker) demand() (n int) {
 	for _, p := range w.pullRequests {
-		n += p.max - p.expectedJobs - len(p.jobs)
+		if !p.closed {
+			n += p.max - p.expectedJobs - len(p.jobs)
+		}
 	}
 	return n
 }
@@ -28,7 +32,7 @@ func (w *worker) demand() (n int) {
 // reserve returns the request that gets the next job. Call it only if demand is above 0.
 func (w *worker) reserve() *pullRequest {
 	for _, p := range w.pullRequests {
-		if p.max > p.expectedJobs+len(p.jobs) {
+		if !p.closed && p.max > p.expectedJobs+len(p.jobs) {
 			p.expectedJobs++
 			return p
 		}
@@ -77,25 +81,42 @@ func (p *pullRequest) wakeIfComplete(m *machine) {
 }
 
 // closePull makes a request get no more jobs, and returns how many bytes the arguments of its jobs have.
+// Until endPull, the request still counts as open, and the jobs do not time out: their worker does not
+// have them yet.
 func (m *machine) closePull(w *worker, p *pullRequest) (bytes int) {
-	p.closed = true
-	w.pullRequests = slices.DeleteFunc(w.pullRequests, func(o *pullRequest) bool { return o == p })
-	w.lastSeen = m.now
+	p.closed, p.closedAt = true, m.now
 	m.updateServing(w)
-	for i := range p.jobs {
-		bytes += len(p.jobs[i].Argument)
+	for i, r := range p.records {
+		n, run := len(p.jobs[i].Argument), p.runs[i]
+		if i > 0 && bytes+n > p.maxBytes { // these jobs wait for the next request
+			for k, rest := range p.records[i:] {
+				run := p.runs[i+k]
+				m.whenIdle(rest, run, func() { m.undoRun(rest) })
+			}
+			p.jobs, p.runs, p.records = p.jobs[:i], p.runs[:i], p.records[:i]
+			break
+		}
+		bytes += n
+		if r.currentRun() == run {
+			run.unread = true
+		}
 	}
 	return bytes
 }
 
 // endPull ends a closed request and returns its jobs. If taken is false, their runs are undone instead.
 func (m *machine) endPull(w *worker, p *pullRequest, taken bool) []job.Handout {
+	w.pullRequests = slices.DeleteFunc(w.pullRequests, func(o *pullRequest) bool { return o == p })
 	w.lastSeen = m.now
 	var jobs []job.Handout
 	for i, r := range p.records {
 		switch run := p.runs[i]; {
 		case r.currentRun() != run: // the run ended before the request did
 		case taken:
+			run.unread = false
+			run.deadline += m.now - p.closedAt
+			m.timers.set(r, run.deadline)
+			p.jobs[i].Deadline = m.wallAt(run.deadline - toMillis(m.TimeoutGrace))
 			jobs = append(jobs, p.jobs[i])
 		default:
 			m.whenIdle(r, run, func() { m.undoRun(r) })

@@ -2,6 +2,7 @@ package master
 
 import (
 	"testing"
+	"time"
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
@@ -57,4 +58,42 @@ func (s *heldStartStore) Move(_, j *job.Job, _, _ int64, done func(error)) {
 		return
 	}
 	done(nil)
+}
+
+// TestPullWaitsForRoom: while jobs wait until they may be written to their worker, they do not time
+// out, and the worker does not count as lost. Their timeouts begin after that.
+func TestPullWaitsForRoom(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	k := &worker{Worker: job.Worker{ID: m.newID(), MaxJobs: 1, Names: []string{"*"}, Heartbeat: true}, runs: map[*record]struct{}{}}
+	m.workers[k.ID] = k
+	m.submitSlice(1)
+	m.workersMayGetJobs = true
+	onDone := map[job.ID]func(error){}
+	m.env.store = &heldStartStore{Store: w.store, pendingStarts: onDone}
+	id, p := m.newID(), &pullRequest{max: 1, ready: func() {}}
+	w.step(m, func() {
+		m.pull(k, p)
+		m.ledger.Enqueued++
+		r := m.newRecord(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 1000}, Seq: 1, State: job.Queued})
+		m.submitWaiting(r)
+		m.onHandout(k.ID, id, false, naiveRun{w.broker, &naiveJob{submission: submission{id: id}}})
+	})
+	onDone[id](nil)
+	w.step(m, func() { m.closePull(k, p) })
+	w.elapse(time.Minute)
+	w.step(m, func() { m.checkPeriodic(); m.tick() })
+	var jobs []job.Handout
+	w.step(m, func() { jobs = m.endPull(k, p, true) })
+	if len(jobs) != 1 || k.removed {
+		t.Fatalf("the worker gets %d jobs; removed: %v", len(jobs), k.removed)
+	}
+	if left := jobs[0].Deadline - m.wallTime; left < 900 || left > 1000 {
+		t.Errorf("%d ms are left", left)
+	}
+	w.elapse(time.Minute)
+	w.step(m, func() { m.checkPeriodic(); m.tick() })
+	if r := m.jobs.Get(jobs[0].ID); r.currentRun() != nil {
+		t.Error("the run does not time out")
+	}
 }

@@ -291,11 +291,11 @@ const minPull = 100 * time.Millisecond
 // Pull returns up to limit jobs for a worker. If there are none, it waits for some, at most for
 // wait. admit may wait for room for the given number of bytes of arguments; if it returns an error, the
 // jobs are given back.
-func (m *Master) Pull(ctx context.Context, from job.Caller, limit int, wait time.Duration, admit func(bytes int) error) ([]job.Handout, error) {
+func (m *Master) Pull(ctx context.Context, from job.Caller, limit, maxBytes int, wait time.Duration, admit func(bytes int) error) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
 	delivered := make(chan struct{}, 1)
-	p := &pullRequest{max: limit, ready: func() { delivered <- struct{}{} }}
+	p := &pullRequest{max: limit, maxBytes: maxBytes, ready: func() { delivered <- struct{}{} }}
 	var pulledFrom *machine
 	var ended <-chan struct{}
 	w, err := readMachine(m, func(mc *machine) (*worker, error) {

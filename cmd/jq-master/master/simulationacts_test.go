@@ -137,6 +137,16 @@ func (w *simulation) workerActs() {
 func (w *simulation) pull(s *simWorker) {
 	if s.pending != nil {
 		p, c := s.pending, w.machine
+		if !p.closed {
+			w.step(c, func() {
+				if k := c.workers[s.id]; k != nil {
+					c.closePull(k, p)
+				}
+			})
+			if p.closed && w.oneIn(2) {
+				return // its jobs wait until they may be written
+			}
+		}
 		s.pending = nil
 		taken := w.healed || !w.oneIn(4)
 		w.step(c, func() {
@@ -144,7 +154,6 @@ func (w *simulation) pull(s *simWorker) {
 			if k == nil {
 				return
 			}
-			c.closePull(k, p)
 			for _, h := range c.endPull(k, p, taken) {
 				w.logf("pulled %v attempt %d by %v", h.ID, h.Attempt, s.id)
 				w.sent(s, w.expect(&h), &h)
@@ -157,7 +166,7 @@ func (w *simulation) pull(s *simWorker) {
 		if err != nil {
 			return
 		}
-		s.pending = &pullRequest{max: 1 + w.rng.IntN(2), ready: func() {}}
+		s.pending = &pullRequest{max: 1 + w.rng.IntN(2), maxBytes: w.rng.IntN(2) << 20, ready: func() {}}
 		w.machine.pull(k, s.pending)
 	})
 }

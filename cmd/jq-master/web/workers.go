@@ -121,7 +121,7 @@ func pull(x *exchange) (int, error) {
 	if x.fault != nil {
 		return 0, x.fault
 	}
-	jobs, err := x.Master.Pull(x.r.Context(), from, limit, wait, x.reserveHandout)
+	jobs, err := x.Master.Pull(x.r.Context(), from, limit, int(x.outboundBytes()/4), wait, x.reserveHandout)
 	if err != nil {
 		return 0, err
 	}
