@@ -201,6 +201,10 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 		case <-check.C:
 			timeLeft := time.Until(deadline)
 			if timeLeft <= 0 {
+				c.process.Flush() // after a stop of this daemon, the step may have ended in time
+				if result, ok := c.endedStep(); ok {
+					return result, result.fault
+				}
 				return result, &runFault{code: codeTimeout, text: fmt.Sprintf("it took longer than %v", limit)}
 			}
 			used := time.Duration(0)

@@ -292,16 +292,17 @@ func TestPayloadFile(t *testing.T) {
 	}
 }
 
-// TestEndedStep: a step that has ended counts, even if its process has ended since or its batch is
-// cancelled. A process that has ended is not used again.
+// TestEndedStep: a step that has ended counts, even if its process has ended since, its batch is
+// cancelled, or its time is over. A process that has ended is not used again.
 func TestEndedStep(t *testing.T) {
 	r := newRunner(t, nil)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, test := range map[string]struct {
 		ctx   context.Context
+		limit time.Duration
 		isEnd bool
-	}{"cancelled": {cancelled, false}, "process ended": {t.Context(), true}} {
+	}{"cancelled": {cancelled, time.Minute, false}, "process ended": {t.Context(), time.Minute, true}, "out of time": {t.Context(), 1, false}} {
 		c, fault := r.startProcess(t.Context(), processKey{"c", job.Shell, name}, 1)
 		if fault != nil {
 			t.Fatal(fault)
@@ -312,7 +313,7 @@ func TestEndedStep(t *testing.T) {
 		for range 50 { // the end line and the other event are there together: which is seen first is random
 			c.unusable = false
 			c.output.results <- stepResult{number: 7}
-			result, fault := c.step(test.ctx, nil, time.Minute, 0)
+			result, fault := c.step(test.ctx, nil, test.limit, 0)
 			if fault != nil {
 				t.Fatalf("%s: %+v", name, fault)
 			}
