@@ -38,7 +38,7 @@ func (s server) getRows(ctx context.Context, _ *peer.Conn, data json.RawMessage)
 	if err != nil {
 		return nil, err
 	}
-	from, _ := eot.Integer(args.Get("from"))
+	from, _ := eot.Int64(args.Get("from"))
 	limit, _ := eot.Integer(args.Get("limit"))
 	if limit < 1 || limit > overview.MaxRows {
 		return nil, fmt.Errorf("'limit' must be from 1 to %d", overview.MaxRows)
@@ -49,7 +49,7 @@ func (s server) getRows(ctx context.Context, _ *peer.Conn, data json.RawMessage)
 	}
 	return rows.List(ctx, overview.Query{
 		Target: eot.String(args.Get("target")), Status: eot.String(args.Get("status")), Result: eot.String(args.Get("result")),
-		From: int64(from), Limit: int(limit),
+		From: from, Limit: int(limit),
 	})
 }
 
@@ -62,8 +62,8 @@ func (s server) getRow(ctx context.Context, _ *peer.Conn, data json.RawMessage) 
 	if err != nil {
 		return nil, err
 	}
-	id, _ := eot.Integer(args.Get("id"))
-	d, err := rows.Detail(ctx, int64(id))
+	id, _ := eot.Int64(args.Get("id"))
+	d, err := rows.Detail(ctx, id)
 	if err != nil || d == nil { // a response without data means that there is no such row
 		return nil, err
 	}
