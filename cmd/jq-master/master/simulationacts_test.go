@@ -103,6 +103,10 @@ func (w *simulation) sent(s *simWorker, e *expectedJob, h *job.Handout) {
 
 func (w *simulation) workerActs() {
 	s, ok := pickOne(w, w.workers)
+	if ok && s.pending != nil && s.pending.closed { // it ends, whatever its worker does
+		w.pull(s)
+		return
+	}
 	if !ok || s.removed {
 		return
 	}
