@@ -33,6 +33,7 @@ type backend struct {
 	clockAhead      time.Duration    // see store.SweepResult
 	droppedSegments []string         // segments whose read points the store can drop
 	renewedAt       time.Duration    // when the last call that reserved or renewed the sysid began, by boot.Since: locks expire while this host is suspended, too
+	lostAt          time.Duration    // when a sysid was lost last, by boot.Since
 	awayReason      error            // why the store is away; nil: the store answers
 	answersSince    time.Time        // when it became nil
 	logged          string           // what the log last said of the store: logAway, logAvailable, or "": nothing
@@ -231,9 +232,20 @@ func (b *backend) keepSysid() {
 // called again soon.
 func (b *backend) updateSysids() bool {
 	if b.currentSysid() == "" {
-		return b.awaitOldRuns() && b.reserve() && b.freeOldSysids() // no job is taken before reserve is called
+		return b.lostRunsEnded() && b.awaitOldRuns() && b.reserve() && b.freeOldSysids() // no job is taken before reserve is called
 	}
 	return b.renew() && b.freeOldSysids()
+}
+
+// lostRunsTimeout bounds the wait for the ends of runs whose locks were lost.
+const lostRunsTimeout = 10 * time.Second
+
+// lostRunsEnded reports whether the ends of all runs are written. After a sysid was lost, this daemon
+// would otherwise take jobs again whose runs have ended.
+func (b *backend) lostRunsEnded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.runsInHand) == 0 || boot.Since()-b.lostAt > lostRunsTimeout
 }
 
 func (b *backend) currentSysid() string {
@@ -387,7 +399,7 @@ func (b *backend) renew() bool {
 func (b *backend) loseSysid(sysid string) {
 	b.engine.metrics.sysidsLost.Inc()
 	b.mu.Lock()
-	b.sysid = ""
+	b.sysid, b.lostAt = "", boot.Since()
 	jobs := 0
 	for _, r := range b.runsInHand {
 		if r.sysid == sysid {
