@@ -74,6 +74,7 @@ demo: build ## run a broker and three workers, with a job for every file of this
 # detector here, because the packages that these programs consist of have race tests of their own.
 # make race-all runs them with it, except for the tests of pages in Chromium, which needs the
 # processors for itself.
+# These tests also run apart here: programs' tests with limits of time failed beside them.
 PAGES := /page/(browser|probe)$$
 STARTERS := /cmd/(gloom|gloom-bench|jobctl|jobd|jobd-master|jq-master|serverlessd)$$|/(probe|fleetprobe|attack|deploy|live|browser)$$
 # These packages go first, so that at the end no processor waits for them.
@@ -125,7 +126,7 @@ attack: ## run all attacks on a broker: on memory, on turns, and at random (some
 	$(GO) test ./broker/server/attack -count 1 -timeout 20m -v -full
 
 .PHONY: crash
-crash: ## kill jobd between any two of its writes, in all combinations (five minutes)
+crash: deps ## kill jobd between any two of its writes, in all combinations (five minutes)
 	$(GO) test ./cmd/jobd/bridge -run 'Crash|Kill' -count 1 -timeout 30m -v
 
 .PHONY: healthy

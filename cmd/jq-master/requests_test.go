@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -767,129 +765,5 @@ func TestWorkersAreListedInPages(t *testing.T) {
 	next := c.do("GET", "/v1/workers?limit=2&cursor="+ids[1], "").wantStatus(200)
 	if !strings.Contains(next.text, ids[2]) || strings.Contains(next.text, ids[0]) {
 		t.Errorf("the next page is %s", next.text)
-	}
-}
-
-// TestUnreadDetail: however many clients ask for a large job and do not read it, few replies are
-// made.
-func TestUnreadDetail(t *testing.T) {
-	t.Parallel()
-	const maxBody = 1 << 20
-	const budget = 32 // how many replies of the largest size package web allows at a time
-	d := start(t, "--max-body", strconv.Itoa(maxBody))
-	c := d.client(t, msgpackType)
-	id := c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, maxBody-1000) + `"}}`) // in JSON it is longer than the system's socket buffers
-	begun := make(chan struct{}, 2*budget)
-	for range 2 * budget {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		fmt.Fprintf(conn, "GET /v1/jobs/%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", id)
-		go func() {
-			if _, err := conn.Read(make([]byte, 1)); err == nil {
-				begun <- struct{}{}
-			}
-		}()
-	}
-	for range budget {
-		select {
-		case <-begun:
-		case <-time.After(testTimeout):
-			t.Fatalf("fewer than %d replies begin", budget)
-		}
-	}
-	select {
-	case <-begun:
-		t.Error("a further reply begins")
-	case <-time.After(time.Second):
-	}
-	c.do("GET", "/v1/jobs/"+id+"?bodies=false", "").wantStatus(200)
-}
-
-// TestLargePullIsCut: a pull gets at most a quarter of the room for arguments that are being written. The
-// other jobs are queued as before.
-func TestLargePullIsCut(t *testing.T) {
-	t.Parallel()
-	const maxBody, count = 64 << 10, 20
-	c := start(t, "--max-body", strconv.Itoa(maxBody)).client(t, jsonType)
-	ids := map[string]bool{}
-	for range count {
-		ids[c.enqueue(`{"name":"large","argument":{"a":"`+strings.Repeat("x", maxBody-1000)+`"},"timeout":600}`)] = true
-	}
-	w := c.register(`{"name":"w","max_jobs":100}`)
-	for range 3 {
-		jobs := c.do("POST", "/worker/jobs?wait=30&max=100", "", "worker-id", w).wantStatus(200).decode()["jobs"].([]any)
-		if len(jobs) == 0 || len(jobs) > 8 {
-			t.Errorf("a pull gets %d jobs", len(jobs))
-		}
-		for _, j := range jobs {
-			if v := j.(map[string]any); !ids[v["id"].(string)] || v["attempt"] != 1.0 {
-				t.Errorf("job %v at attempt %v", v["id"], v["attempt"])
-			} else {
-				delete(ids, v["id"].(string))
-			}
-		}
-	}
-	if len(ids) > 0 {
-		t.Errorf("%d jobs are left", len(ids))
-	}
-}
-
-// TestUnreadPulls: however many jobs a worker pulls and does not read, few replies are made. Jobs that
-// cannot be written are given back.
-func TestUnreadPulls(t *testing.T) {
-	t.Parallel()
-	const maxBody = 1 << 20
-	const budget, more = 32, 3 // see TestUnreadDetail
-	d := start(t, "--max-body", strconv.Itoa(maxBody))
-	c := d.client(t, msgpackType)
-	w := c.register(`{"name":"w","max_jobs":100}`)
-	large, fault := pack.FromJSON([]byte(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, maxBody-1000) + `"},"timeout":600}`))
-	if fault != nil {
-		t.Fatal(fault)
-	}
-	statuses := make(chan string, budget+more)
-	for range budget + more {
-		enqueued, err := http.Post(d.url+"/job", msgpackType, bytes.NewReader(large))
-		if err != nil {
-			t.Fatal(err)
-		}
-		enqueued.Body.Close()
-		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		fmt.Fprintf(conn, "POST /worker/jobs?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\nWorker-Id: %s\r\nContent-Length: 0\r\n\r\n", w)
-		go func() {
-			line := make([]byte, len("HTTP/1.1 200"))
-			_, _ = io.ReadFull(conn, line)
-			statuses <- string(line[len("HTTP/1.1 "):])
-		}()
-	}
-	got := map[string]int{}
-	for range budget + more {
-		select {
-		case status := <-statuses:
-			got[status]++
-		case <-time.After(testTimeout):
-			t.Fatalf("there are only the replies %v", got)
-		}
-	}
-	if got["200"] != budget || got["503"] != more {
-		t.Errorf("the replies are %v", got)
-	}
-	jobs := c.do("GET", "/v1/jobs?status=queued", "").wantStatus(200).decode()["jobs"].([]any)
-	for _, j := range jobs {
-		if attempt := j.(map[string]any)["attempt"]; attempt != 0.0 {
-			t.Errorf("a job that was given back is at attempt %v", attempt)
-		}
-	}
-	if len(jobs) != more {
-		t.Errorf("%d jobs were given back, not %d", len(jobs), more)
 	}
 }

@@ -82,9 +82,9 @@ class Service extends Connection {
    * Ends a run with the frame of its answer or failure.
    * @param {string} id
    * @param {Buffer} frame
-   * @param {boolean} [failed] the frame is that of a failure, which may leave retries
+   * @param {boolean} [mayRetry] the frame is that of a failure after which the job may be retried
    */
-  answer(id, frame, failed) {
+  answer(id, frame, mayRetry) {
     const size = frame.length - HEADER;
     if (size > this.maxFrame) {
       frame = failure(id, new Fatal(`answer of ${size} bytes, at most ${this.maxFrame} are allowed`));
@@ -95,7 +95,7 @@ class Service extends Connection {
       const refused = error instanceof RefusedError && error.code !== "unknown_id";
       if (refused) {
         const why = `answer ${error.message}`;
-        this.ask(failure(id, failed ? why : new Fatal(why)), () => this.finish());
+        this.ask(failure(id, mayRetry ? why : new Fatal(why)), () => this.finish());
       }
       this.finish();
     });

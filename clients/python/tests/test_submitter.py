@@ -491,16 +491,20 @@ class Kept(SubmitterCase):
                         self.assertIsInstance(job.exception(PATIENCE), gloom.LostError)
                     jobs.close()
 
-    def test_lost_when_it_is_refused_and_may_have_run(self):
-        jobs, job, peer = self.start(at_least_once=True)
-        peer.take()
-        job.ack(PATIENCE)
+    def refuse_again(self, peer, error):
+        """The broker does not know the job after a loss, and ends its second submit."""
         peer.reset()
         peer = self.broker.accept()
         peer.expect("attach")
         peer.refuse("unknown_id", "a")
         peer.expect("submit")
-        peer.refuse("overloaded", "a")
+        peer.refuse(error, "a")
+
+    def test_lost_when_it_is_refused_and_may_have_run(self):
+        jobs, job, peer = self.start(at_least_once=True)
+        peer.take()
+        job.ack(PATIENCE)
+        self.refuse_again(peer, "overloaded")
         err = job.exception(PATIENCE)
         self.assertIsInstance(err, gloom.LostError)
         self.assertIsInstance(err.cause, gloom.Overloaded)
@@ -509,12 +513,7 @@ class Kept(SubmitterCase):
     def test_end_of_a_job_that_was_submitted_again(self):
         jobs, job, peer = self.start(at_least_once=True, ack=False)
         peer.expect("submit")
-        peer.reset()
-        peer = self.broker.accept()
-        peer.expect("attach")
-        peer.refuse("unknown_id", "a")
-        peer.expect("submit")
-        peer.refuse("job_failed", "a")
+        self.refuse_again(peer, "job_failed")
         self.assertIsInstance(job.exception(PATIENCE), gloom.JobFailed)
 
     def test_lost_when_it_may_have_run(self):

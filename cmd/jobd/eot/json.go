@@ -72,14 +72,14 @@ func Number(raw json.RawMessage) (n Num, integer bool) {
 	return Num(f), integer
 }
 
-// Int64 returns the value of a JSON number that is an integer of 64 bits. A larger one than 2^53 must
-// be written without fraction and exponent; others are not exact.
+// Int64 returns the value of a JSON number that is an integer of 64 bits. From 2^53 on it must be
+// written without fraction and exponent; others are not exact.
 func Int64(raw json.RawMessage) (n int64, ok bool) {
 	if n, err := strconv.ParseInt(strings.Trim(string(raw), " \t\r\n"), 10, 64); err == nil {
 		return n, true
 	}
 	f, ok := Integer(raw)
-	return int64(f), ok && math.Abs(float64(f)) <= 1<<53
+	return int64(f), ok && math.Abs(float64(f)) < 1<<53
 }
 
 // TypeOf names the type of a JSON value as JavaScript's typeof does: "object" (arrays and null

@@ -289,9 +289,9 @@ const lingerTime = 5 * time.Millisecond
 const minPull = 100 * time.Millisecond
 
 // Pull returns up to limit jobs for a worker. If there are none, it waits for some, at most for
-// wait. admit may wait for room for the given number of bytes of arguments; if it returns an error, the
-// jobs are given back.
-func (m *Master) Pull(ctx context.Context, from job.Caller, limit, maxBytes int, wait time.Duration, admit func(bytes int) error) ([]job.Handout, error) {
+// wait. The arguments of several jobs have at most maxBytes. admit reserves room for their bytes, and may
+// wait for it only if mayWait is set; if it then returns an error, the jobs are given back.
+func (m *Master) Pull(ctx context.Context, from job.Caller, limit, maxBytes int, wait time.Duration, admit func(bytes int, mayWait bool) error) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, minPull))
 	defer cancel()
 	delivered := make(chan struct{}, 1)
@@ -341,10 +341,7 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit, maxBytes int,
 	}
 	var jobs []job.Handout
 	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
-	bytes := 0
-	m.runNow(pulledFrom, func() { bytes = pulledFrom.closePull(w, p) })
-	err = admit(bytes)
-	m.runNow(pulledFrom, func() {
+	end := func() {
 		pulledFrom.waiters--
 		holds := m.opt.Store.HoldsLease()
 		jobs = pulledFrom.endPull(w, p, !gone && err == nil && holds)
@@ -355,7 +352,18 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit, maxBytes int,
 		} else if err == nil && len(jobs) == 0 && !timeout && (w.Leaving || w.removed) {
 			_, err = pulledFrom.findWorker(from, false)
 		}
+	}
+	bytes, admitted := 0, false
+	m.runNow(pulledFrom, func() {
+		bytes = pulledFrom.closePull(w, p)
+		if admitted = admit(bytes, false) == nil; admitted {
+			end()
+		}
 	})
+	if !admitted {
+		err = admit(bytes, true)
+		m.runNow(pulledFrom, end)
+	}
 	return jobs, err
 }
 

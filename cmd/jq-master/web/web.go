@@ -364,34 +364,44 @@ type exchange struct {
 // reserve makes a large reply wait while many others are being written, because each reply stays in
 // memory until it is written. n is the number of bytes of jobs' data in the reply. It fails if the
 // client has gone.
-func (x *exchange) reserve(n int) error { return x.reserveOf(x.r.Context(), x.outbound, n) }
+func (x *exchange) reserve(n int) error {
+	return x.reserveOf(x.outbound, n, func(room int64) error { return x.outbound.Acquire(x.r.Context(), room) })
+}
 
 // maxHandoutWait is how long jobs that a worker has pulled wait for others that are being written: their
 // runs have begun.
 const maxHandoutWait = 2 * time.Second
 
 // reserveHandout is like reserve, for jobs that a worker has pulled. Replies to others do not delay them.
-func (x *exchange) reserveHandout(n int) error {
-	ctx, cancel := context.WithTimeout(x.r.Context(), maxHandoutWait)
-	defer cancel()
-	err := x.reserveOf(ctx, x.handouts, n)
-	if err != nil && x.r.Context().Err() == nil {
+// Unless mayWait is set, it fails at once if there is no room.
+func (x *exchange) reserveHandout(n int, mayWait bool) error {
+	return x.reserveOf(x.handouts, n, func(room int64) error {
+		if x.handouts.TryAcquire(room) {
+			return nil
+		}
+		if mayWait {
+			ctx, cancel := context.WithTimeout(x.r.Context(), maxHandoutWait)
+			defer cancel()
+			if err := x.handouts.Acquire(ctx, room); err == nil || x.r.Context().Err() != nil {
+				return err
+			}
+		}
 		fault := job.Refuse(job.Overloaded, "", "the jobs' arguments have %d bytes, and other workers have not read theirs yet; at most %d bytes are written at a time", n, x.outboundBytes())
 		fault.RetryAfter = time.Second
 		return fault
-	}
-	return err
+	})
 }
 
-func (x *exchange) reserveOf(ctx context.Context, room *semaphore.Weighted, n int) error {
-	limit := min(int64(n), x.outboundBytes())
-	if limit <= largeReply {
+// reserveOf reserves room for a reply of n bytes, unless it is small.
+func (x *exchange) reserveOf(of *semaphore.Weighted, n int, acquire func(room int64) error) error {
+	room := min(int64(n), x.outboundBytes())
+	if room <= largeReply {
 		return nil
 	}
-	if err := room.Acquire(ctx, limit); err != nil {
+	if err := acquire(room); err != nil {
 		return err
 	}
-	x.reserved, x.reservedOf = limit, room
+	x.reserved, x.reservedOf = room, of
 	return nil
 }
 

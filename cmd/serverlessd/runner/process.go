@@ -193,7 +193,6 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 			}
 			return result, &runFault{code: codeContextDied, text: diedReason + c.cause()}
 		case <-ctx.Done():
-			c.process.Flush() // after a stop of this daemon, the step may have ended long ago
 			if result, ok := c.endedStep(); ok {
 				return result, result.fault
 			}
@@ -201,7 +200,6 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 		case <-check.C:
 			timeLeft := time.Until(deadline)
 			if timeLeft <= 0 {
-				c.process.Flush() // after a stop of this daemon, the step may have ended in time
 				if result, ok := c.endedStep(); ok {
 					return result, result.fault
 				}
@@ -218,8 +216,10 @@ func (c *handlerProcess) step(ctx context.Context, frame []byte, limit, cpu time
 	}
 }
 
-// endedStep returns the result of a step whose end line has been read.
+// endedStep returns the result of a step whose end line has come: after a stop of this daemon it may
+// have waited in the pipe while the time of the step, or of its locks, ran out.
 func (c *handlerProcess) endedStep() (result stepResult, ok bool) {
+	c.process.Flush()
 	select {
 	case result = <-c.output.results:
 		return result, true
