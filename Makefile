@@ -11,7 +11,7 @@ TESTING := -timeout 15m -p 2
 # -trimpath makes builds independent of the folder, so another clone reuses the build cache.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS) -trimpath)
 # Tests build gloomd without its profile: all its packages would be compiled once more for it.
-test test-quick race-all page attack crash healthy: export GOFLAGS += -pgo=off
+test test-quick race-all page attack healthy: export GOFLAGS += -pgo=off
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
@@ -124,10 +124,6 @@ fuzz: ## run every fuzz target for FUZZ=60s
 .PHONY: attack
 attack: ## run all attacks on a broker: on memory, on turns, and at random (some minutes)
 	$(GO) test ./broker/server/attack -count 1 -timeout 20m -v -full
-
-.PHONY: crash
-crash: deps ## kill jobd between any two of its writes, in all combinations (five minutes)
-	$(GO) test ./cmd/jobd/bridge -run 'Crash|Kill' -count 1 -timeout 30m -v
 
 .PHONY: healthy
 healthy: ## put a broker under load for ten minutes; it must have no findings
