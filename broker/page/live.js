@@ -1,6 +1,6 @@
 // Data that is refreshed continuously, and its history of the last minutes.
 import { signal, batch, effect, painted } from './html.js';
-import { token, access, loadStatus, repeatQueries, initialData } from './api.js';
+import { token, access, status, loadStatus, repeatQueries, initialData } from './api.js';
 import { refreshListings } from './parts.js';
 
 /** The last snapshot of the daemon; its content depends on the daemon. */
@@ -22,8 +22,11 @@ export function compareClock(now) {
   if (!(Math.abs(clockAhead) > 2000)) clockAhead = 0;
 }
 
+/** What an absent daemon's shown data is from, in ms since 1970, 0 if there is none. Replies may have come without a snapshot. */
+export const shownFrom = () => heardAt.value || (status.value ? awaySince.value : 0);
+
 /** The time of the data that is shown, in ms since 1970: now, unless the daemon is away. */
-const shownTime = () => (everySecond.value, awaySince.value ? heardAt.value : Date.now());
+const shownTime = () => (everySecond.value, awaySince.value ? shownFrom() : Date.now());
 
 /** How many seconds ago something began, given the time by the daemon's clock.
  * @param {string} began */

@@ -1,7 +1,7 @@
 // Draws the frame around the views, and chooses the view.
 import { html, render, effect } from './html.js';
 import { beginRound, firstAnswers, endRound, loadStatus, repeatQueries, access, noun, status, token } from './api.js';
-import { awaySince, heardAt, startSource, refusal, everySecond } from './live.js';
+import { awaySince, shownFrom, startSource, refusal, everySecond } from './live.js';
 import { timeOfDay, escapeLine, duration } from './format.js';
 import { refreshListings, openDialog, dialog, busyDialog, removeNote, notes, place, addNote, link, dialogError } from './parts.js';
 import { finder } from './find.js';
@@ -144,7 +144,7 @@ function awayNotice() {
   if (!awaySince.value) return null;
   everySecond.value;
   return html`<aside class="away" aria-label="The connection"><b role="status">${refusal.value ? `The ${noun} ${page.source.refuses}: ${refusal.value}` : `The ${noun} does not answer`}</b>, for ${duration((Date.now() - awaySince.value) / 1000)}.
-    ${heardAt.value ? ` What you see is from ${timeOfDay(heardAt.value)}.` : ''} Trying again.</aside>`;
+    ${shownFrom() ? ` What you see is from ${timeOfDay(shownFrom())}.` : ''} Trying again.</aside>`;
 }
 
 function drawPage() {

@@ -111,6 +111,23 @@ func TestMissingStreamScriptIsRequestedAgain(t *testing.T) {
 	b.CheckPolicy()
 }
 
+// TestTimeOfRepliesWithoutSnapshotIsShown: if replies came, but never a snapshot, the page of a broker that is away says all
+// the same what time they are from.
+func TestTimeOfRepliesWithoutSnapshotIsShown(t *testing.T) {
+	w := start(t, nil)
+	w.submit(gloom.Job{Type: "mail"})
+	b := pagetest.NewTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.Ignore("Failed to fetch a worker script")
+	b.OnNewDocument(`window.SharedWorker = class extends SharedWorker { constructor(url, o) { super('nosuch.js', o); } };
+		const lag = performance.now.bind(performance);
+		performance.now = () => lag() + 2000; // the document's data counts as old`)
+	b.Visit(w.url + "/#/type/mail")
+	b.WaitForText("oldest")
+	pagetest.Eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
+	b.WaitForText("The broker does not answer", "What you see is from")
+	b.CheckPolicy()
+}
+
 // TestRefusedStreamIsExplained: the page says why a broker refuses the stream.
 func TestRefusedStreamIsExplained(t *testing.T) {
 	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 40 })

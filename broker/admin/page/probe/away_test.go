@@ -28,6 +28,7 @@ func TestBrokerIsReplacedUnderOpenPages(t *testing.T) {
 		people[v.name] = p
 	}
 	people["overview"].await("heading", "wrong")
+	people["type"].await("button", "^Pause$")
 	b.Kill()
 	for name, p := range people {
 		p.awaitText(goneText)
