@@ -25,7 +25,11 @@ export class Pending {
     this.again = Boolean(atLeastOnce);
     this.onProgress = onProgress;
     this.acked = false;
+    /** Whether the broker has replied to the last submit. */
+    this.replied = false;
     this.sent = false;
+    /** Whether the caller has given it up: it is cancelled as soon as there is a connection. */
+    this.unwanted = false;
     this.taken = deferred();
     this.end = deferred();
   }
@@ -90,22 +94,24 @@ export class Session extends Connection {
     const frame = encode({ action: "attach", id: job.id, progress: job.onProgress ? true : undefined });
     this.ask(frame, (error) => {
       const unknown = error instanceof RefusedError && error.code === "unknown_id";
-      if (unknown && again && job.again) this.#resubmit(job);
-      else if (error) this.#settle(job, new LostError(error, { addr: this.addr, id: job.id, acked: job.acked }));
-      else this.#settle(job, null);
+      if (unknown && again && job.again && !job.unwanted) this.#resubmit(job);
+      else this.#settleResumed(job, error);
     }, job.id);
   }
 
   #resubmit(job) {
-    const { acked } = job;
-    job.acked = false;
+    job.replied = false;
     this.ask(/** @type {Buffer} */ (job.frame), (error) => {
       const exists = error instanceof RefusedError && error.code === "id_exists";
       // The submit on the lost connection arrived after the attach.
       if (exists && this.jobs.delete(job.id)) this.resume(job, false);
-      // A job that is refused now may have run before.
-      else this.#settle(job, error && new LostError(error, { addr: this.addr, id: job.id, acked }));
+      else this.#settleResumed(job, error);
     }, job.id);
+  }
+
+  /** Settles a job that may have run before, even if the broker refuses it now. */
+  #settleResumed(job, error) {
+    this.#settle(job, error && new LostError(error, { addr: this.addr, id: job.id, acked: job.acked }));
   }
 
   async cancel(id) {
@@ -142,7 +148,7 @@ export class Session extends Connection {
     if ("action" in message) return; // ignore a frame of an unknown kind
     const job = this.jobs.get(message.id);
     if (!job) return; // no longer pending
-    if (!job.acked) throw new ProtocolError(`a result or progress of job ${JSON.stringify(job.id)} before its ack`);
+    if (!job.replied) throw new ProtocolError(`a result or progress of job ${JSON.stringify(job.id)} before its ack`);
     if ("progress" in message) {
       try {
         job.onProgress?.(message.progress);
@@ -159,7 +165,7 @@ export class Session extends Connection {
     if (frame.error === "draining") this.draining();
     const job = this.jobs.get(frame.id);
     const mayReply = this.requests[0]?.id === frame.id;
-    if (job?.acked && (!mayReply || ENDS.has(frame.error) || frame.error === "taken_over")) {
+    if (job?.replied && (!mayReply || ENDS.has(frame.error) || frame.error === "taken_over")) {
       this.#fail(job, new JobError(frame));
     } else if (typeof frame.id !== "string" && ["overloaded", "unauthorized"].includes(frame.error)) {
       this.close(new RefusedError(frame)); // about the connection
@@ -184,12 +190,12 @@ export class Session extends Connection {
 
   /** Handles the reply to a submit or attach. */
   #settle(job, error) {
-    if (this.endError) return; // leave fails the job
+    if (this.endError || this.jobs.get(job.id) !== job) return; // leave fails the job, or it was cancelled
     if (error) {
       this.#fail(job, error);
       return;
     }
-    job.acked = true;
+    job.acked = job.replied = true;
     if (!job.again) job.frame = undefined;
     job.taken.resolve();
     if (job.detached) {

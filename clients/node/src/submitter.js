@@ -252,6 +252,7 @@ export class Submitter {
       const abort = () => {
         job.taken.reject(signal.reason);
         job.end.reject(signal.reason);
+        job.unwanted = true;
         // The caller does not learn whether it was cancelled in time.
         this.cancel(job.id).catch(() => {});
       };
@@ -388,6 +389,7 @@ export class Submitter {
         this.#drop(job, new NotConnectedError(`now connected to ${session.addr}`));
       } else {
         session.resume(job);
+        if (job.unwanted) session.cancel(job.id).catch(() => {});
       }
     }
     for (const { resolve } of this.#connecting.splice(0)) resolve();

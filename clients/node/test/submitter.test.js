@@ -90,21 +90,45 @@ test("an ok or error of the wrong kind ends the connection", async (t) => {
   }
 });
 
-test("a kept job that is refused when it is submitted again may have run", async (t) => {
-  let submits = 0;
-  const addrs = await listen(t, ({ action, id }, write) => {
-    if (action === "attach") write(frame({ error: "unknown_id", reason: "none", id }));
-    else if (action !== "submit") write(frame({ ok: true }));
-    else if (++submits === 1) write(frame({ ok: true, id }), Buffer.alloc(4, 255)); // this ends the connection
-    else write(frame({ error: "overloaded", reason: "full", id }));
+for (const losses of [1, 2]) {
+  test(`a kept job that is refused after ${losses} lost connections may have run`, async (t) => {
+    let submits = 0;
+    const addrs = await listen(t, ({ action, id }, write) => {
+      const ok = frame({ ok: true, id });
+      if (action === "attach") write(frame({ error: "unknown_id", reason: "none", id }));
+      else if (action !== "submit") write(ok);
+      else if (++submits <= losses) write(...(submits === 1 ? [ok] : []), Buffer.alloc(4, 255)); // this ends the connection
+      else write(frame({ error: "overloaded", reason: "full", id }));
+    });
+    const jobs = new Submitter({ addrs, backoff: [1, 10], notify: () => {} });
+    t.after(() => jobs.close());
+    await assert.rejects(jobs.do("t", 1, { keep: 60_000, atLeastOnce: true }), (/** @type {any} */ e) => {
+      return e instanceof LostError && e.acked && e.sent && /** @type {any} */ (e.cause).code === "overloaded";
+    });
+    assert.equal(jobs.outstanding, 0);
   });
-  const jobs = new Submitter({ addrs, backoff: [1, 10], notify: () => {} });
-  t.after(() => jobs.close());
-  await assert.rejects(jobs.do("t", 1, { keep: 60_000, atLeastOnce: true }), (/** @type {any} */ e) => {
-    return e instanceof LostError && e.acked && e.sent && /** @type {any} */ (e.cause).code === "overloaded";
+}
+
+for (const known of [true, false]) {
+  test(`a kept job that is aborted while its connection is lost is cancelled, ${known ? "" : "not "}known to the broker`, async (t) => {
+    const stop = new AbortController();
+    /** @type {string[]} */
+    const sent = [];
+    let hellos = 0;
+    const addrs = await listen(t, ({ action, id }, write) => {
+      const reply = frame(known || action === "submit" || !id ? { ok: true, id } : { error: "unknown_id", reason: "none", id });
+      sent.push(action);
+      if (action === "hello" && ++hellos === 2) stop.abort(new Error("stopped"));
+      write(reply, ...(action === "submit" ? [Buffer.alloc(4, 255)] : [])); // this ends the connection
+    });
+    const jobs = new Submitter({ addrs, backoff: [1, 10], notify: () => {} });
+    t.after(() => jobs.close());
+    const job = await jobs.submit("t", 1, { keep: 60_000, atLeastOnce: true, signal: stop.signal });
+    await assert.rejects(job.result(), /stopped/);
+    await jobs.drain();
+    assert.deepEqual(sent, ["hello", "submit", "hello", "attach", "cancel"]);
   });
-  assert.equal(jobs.outstanding, 0);
-});
+}
 
 test("what arrived while the event loop was blocked shows that the broker is alive", async (t) => {
   const jobs = await begin(t, (message, write) => {
