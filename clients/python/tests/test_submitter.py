@@ -510,6 +510,39 @@ class Kept(SubmitterCase):
         self.assertIsInstance(err.cause, gloom.Overloaded)
         self.assertEqual((err.acked, err.sent, jobs.outstanding), (True, True, 0))
 
+    def test_ack_stays_through_a_second_loss(self):
+        for closed in (False, True):
+            with self.subTest(closed=closed):
+                jobs, job, peer = self.start(at_least_once=True)
+                peer.take()
+                job.ack(PATIENCE)
+                peer.reset()
+                peer = self.broker.accept()
+                peer.expect("attach")
+                peer.refuse("unknown_id", "a")
+                peer.expect("submit")
+                job.ack(PATIENCE)
+                jobs.close() if closed else self.refuse_again(peer, "overloaded")
+                err = job.exception(PATIENCE)
+                self.assertIsInstance(err, gloom.LostError)
+                self.assertTrue(err.acked)
+                jobs.close()
+
+    def test_cancelled_before_it_would_be_submitted_again(self):
+        jobs, job, peer = self.start(at_least_once=True)
+        peer.take()
+        job.ack(PATIENCE)
+        peer.reset()
+        peer = self.broker.accept()
+        peer.expect("attach")
+        job.cancel()
+        peer.expect("cancel")
+        peer.refuse("unknown_id", "a")
+        peer.refuse("unknown_id", "a")
+        self.assertIsInstance(job.exception(PATIENCE), gloom.LostError)
+        other = jobs.submit("echo", id="b")
+        self.assertEqual(peer.expect("submit")["id"], "b")
+
     def test_end_of_a_job_that_was_submitted_again(self):
         jobs, job, peer = self.start(at_least_once=True, ack=False)
         peer.expect("submit")

@@ -228,10 +228,9 @@ class Connector:
         until that job is attached to."""
         pending = (session for session in self._sessions if id in session.jobs)
         session = next(pending, self.session)
-        job = session.jobs.get(id or "") if session is not None else None
         if session is not None and session.cause is None:
             session.request(verb, id, fields, done)
-        elif session is not None and job is not None and job.kept:
+        elif session and (job := session.jobs.get(id or "")) and job.kept:
             session.later.append((verb, id, fields, done))
         else:
             done(NotConnected("no connection to a broker"))

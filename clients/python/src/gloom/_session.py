@@ -67,43 +67,43 @@ class Session(Link):
                 self.submit(job)
             elif self.addr == last.addr:
                 self.jobs[job.id] = job
-                self._attach(job, job.resubmit)
+                self._resume(job)
             else:
                 last._lose(job, NotConnected(f"now connected to {self.addr}"))
         last.jobs.clear()
         for request in last.later:
             self.request(*request)
 
-    def _attach(self, job: PendingJob, again: bool) -> None:
-        """again: submit the job if the broker does not know it."""
-        acked = job.acked
+    def _resume(self, job: PendingJob, step: int = 0) -> None:
+        """Attach to a job; the second step submits it again, and the third attaches."""
 
-        def attached(error: Exception | None) -> None:
-            if error is None:
-                self._submitted(job, None)
-            elif again and self.jobs.get(job.id) is job and isinstance(error, errors.UnknownID):
-                job.acked = False
-                self._submit(job, submitted)
-            else:  # it never arrived, has ended, or was lost with its broker
+        def replied(error: Exception | None) -> None:
+            here = self.jobs.get(job.id) is job
+            unknown = step == 0 and job.resubmit and isinstance(error, errors.UnknownID)
+            late = step == 1 and isinstance(error, errors.IDExists)  # the lost submit
+            if here and (unknown or late):
+                self._resume(job, step + 1)
+            elif isinstance(error, errors.RefusedError):  # it may have run before
                 self._lose(job, error)
-
-        def submitted(error: Exception | None) -> None:
-            if self.jobs.get(job.id) is job and isinstance(error, errors.IDExists):
-                self._attach(job, again=False)  # the lost connection's submit came late
             else:
-                lost = isinstance(error, errors.RefusedError)  # it may have run before
-                end = LostError(error, self.addr, job.id, acked) if lost else error
-                self._submitted(job, end)
+                self._submitted(job, error)
 
-        self.ask(wire.attach(job.id, job.on_progress), attached, job.id)
+        if step == 1:
+            job.replied = False
+            self._submit(job, replied)
+        else:
+            self.ask(wire.attach(job.id, job.on_progress), replied, job.id)
 
     def request(self, verb: str, id: str | None, fields: Fields, done: Done) -> None:
         """Send a cancel, a change or a ping; done gets None or the refusal.  A reply
         shows that everything sent before has been handled."""
         job = self.jobs.get(id or "")
-        if verb == "change" and job is not None and job.silent and not job.acked:
+        if verb == "change" and job is not None and job.silent and not job.replied:
             # A refusal of the submit must not be mistaken for one of the change.
             self.request("ping", None, {}, lambda _: None)
+
+        if verb == "cancel" and job is not None:
+            job.resubmit = False
 
         def replied(error: Exception | None) -> None:
             if verb == "cancel" and error is None and job is not None:
@@ -121,7 +121,7 @@ class Session(Link):
         job = self.jobs.get(message.id or "")
         if job is None:
             return  # no longer pending
-        if not job.acked:
+        if not job.replied:
             request = self._next_request(job.id)
             if request is None or not request.silent:
                 raise ProtocolError(f"a result or progress of job {job.id!r} before its ack")
@@ -146,7 +146,7 @@ class Session(Link):
         request = self._next_request(None if code == errors.UnknownID.code else id)
         if request is not None and request.id != id:
             request = None
-        if job is not None and job.acked and (ends or request is None):
+        if job is not None and job.replied and (ends or request is None):
             self._fail(job, end)
         elif request is not None:
             self._complete(request, end if ends and request.silent else error)
@@ -176,7 +176,7 @@ class Session(Link):
         if error is not None:
             self._fail(job, error)
             return
-        job.acked = True
+        job.acked = job.replied = True
         if not job.resubmit:
             job.frame = b""
         if job.detached:

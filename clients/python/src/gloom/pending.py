@@ -26,6 +26,7 @@ class PendingJob:
     _raw: bool
     sent: bool = field(default=False, init=False)  # part may have left this process
     acked: bool = field(default=False, init=False)  # the broker has accepted it
+    replied: bool = field(default=False, init=False)  # to its last submit
     _end: Any = field(init=False)
     _reply: Any = field(default=None, init=False)
 
