@@ -30,7 +30,7 @@ final class Pending
         public ?string $frame,
         public readonly bool $detached = false,
         public readonly bool $kept = false,
-        public readonly bool $again = false,
+        public bool $again = false,
         public readonly ?\Closure $onProgress = null,
     ) {
     }

@@ -212,10 +212,17 @@ final class Submitter
     {
         $at = $this->connectionOf(Wire::name('id', $id));
         $job = $this->jobs[spl_object_id($at)][$id] ?? null;
-        $this->request($at, ['action' => 'cancel', 'id' => $id], $id);
-        if ($job !== null && !$job->done()) {
-            $reason = ['error' => 'cancelled', 'reason' => 'by its submitter', 'id' => $id];
-            $this->end($at, $job, null, new JobException($reason));
+        if ($job !== null) {
+            $job->again = false;
+        }
+        try {
+            $at->request(['action' => 'cancel', 'id' => $id], $id);
+            if ($job !== null && !$job->done()) {
+                $reason = ['error' => 'cancelled', 'reason' => 'by its submitter', 'id' => $id];
+                $this->end($at, $job, null, new JobException($reason));
+            }
+        } finally {
+            $this->tidy();
         }
     }
 

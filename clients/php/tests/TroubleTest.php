@@ -341,6 +341,132 @@ final class TroubleTest extends TestCase
         }
     }
 
+    /** A connectTimeout of 0 limits no reply, and no large frame. */
+    public function testWorkerThatStopsWithoutLimitWaitsForTheReply(): void
+    {
+        $settings = new Settings($this->addr, connectTimeout: 0.0);
+        $this->fork(static fn () => (new Worker('echo', static fn () => str_repeat('x', 8_000_000), $settings))->run());
+        $broker = $this->accept();
+        self::assertSame('join', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]));
+        /** @var array{1: int} $size */
+        $size = unpack('N', (string) fread($broker, Wire::HEADER)); // the rest does not fit into the socket
+        posix_kill($this->pid, SIGTERM);
+        usleep(1_300_000); // the worker looks at the time once a second
+        self::assertSame('respond', Wire::decode((string) stream_get_contents($broker, $size[1]))['action']);
+        usleep(1_300_000);
+        fwrite($broker, Wire::encode(['ok' => true]));
+        self::assertSame('leave', self::take($broker)['action']);
+    }
+
+    public function testOnJoinedThatThrowsEndsNothing(): void
+    {
+        $this->fork(function (): void {
+            $worker = new Worker('echo', static fn () => 1, new Settings($this->addr));
+            $worker->onJoined(static fn () => throw new \LogicException('no'))->run(1);
+        });
+        $broker = $this->accept();
+        self::assertSame('join', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]));
+        self::assertSame('leave', self::take($broker)['action']);
+    }
+
+    /** A handler that sleeps is woken once, when the processes are stopped. */
+    public function testForkedProcessesAreToldOnceToStop(): void
+    {
+        $this->fork(function (): void {
+            $worker = new Worker('echo', static function (): int {
+                for ($n = 0, $end = hrtime(true) + 5e8; hrtime(true) < $end; $n++) {
+                    usleep(500_000);
+                }
+
+                return $n;
+            }, $this->addr);
+            $worker->fork(1);
+        });
+        $broker = $this->accept();
+        self::assertSame('join', self::take($broker)['action']);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['action' => 'job', 'id' => 'a', 'type' => 'echo', 'body' => 1]));
+        usleep(100_000);
+        posix_kill($this->pid, SIGTERM);
+        self::assertSame('leave', self::take($broker)['action']);
+        self::assertSame('2', (string) self::take($broker)['body']);
+        fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['ok' => true]) . Wire::encode(['ok' => true]));
+        $this->assertEnds();
+    }
+
+    /** The ok of a cancel is the last that comes on a connection. */
+    public function testKeptJobThatWasCancelledIsNotSubmittedAgain(): void
+    {
+        $this->fork(function (): void {
+            $broker = $this->accept();
+            self::assertSame('submit', self::take($broker)['action']);
+            self::assertSame('cancel', self::take($broker)['action']);
+            fwrite($broker, Wire::encode(['ok' => true]) . Wire::encode(['ok' => true]));
+            fclose($broker);
+        });
+        $jobs = new Submitter($this->addr);
+        $job = $jobs->submit('echo', id: 'a', keep: 60.0, atLeastOnce: true);
+        $jobs->cancel('a');
+        self::assertTrue($job->done());
+        self::assertSame(0, $jobs->outstanding());
+    }
+
+    /** @return array<string, array{bool}> */
+    public static function giveUps(): array
+    {
+        return ['refused' => [false], 'cancelled' => [true]];
+    }
+
+    /**
+     * A kept job that the broker had accepted, and that it does not know after a loss.
+     *
+     * @dataProvider giveUps
+     */
+    public function testForgottenJobIsLost(bool $cancelled): void
+    {
+        $this->fork(function () use ($cancelled): void {
+            $broker = $this->accept();
+            self::assertSame('submit', self::take($broker)['action']);
+            fwrite($broker, Wire::encode(['ok' => true]));
+            fclose($broker);
+            $unknown = Wire::encode(['error' => 'unknown_id', 'reason' => 'r', 'id' => 'a']);
+            for ($n = 0; !$cancelled && $n < 2; $n++) {
+                $broker = $this->accept();
+                self::assertSame('attach', self::take($broker)['action']);
+                fwrite($broker, $unknown);
+                self::assertSame('submit', self::take($broker)['action']);
+                $n === 0 ? fclose($broker) : fwrite($broker, Wire::encode(['error' => 'overloaded', 'reason' => 'r', 'id' => 'a']));
+            }
+            if ($cancelled) {
+                $broker = $this->accept();
+                self::assertSame('attach', self::take($broker)['action']);
+                self::assertSame('cancel', self::take($broker)['action']);
+                fwrite($broker, $unknown . $unknown);
+                stream_set_timeout($broker, 1);
+                self::assertSame('', (string) fread($broker, 1), 'it is submitted again');
+            }
+            usleep(500_000);
+        });
+        $jobs = new Submitter($this->addr);
+        $job = $jobs->submit('echo', id: 'a', keep: 60.0, atLeastOnce: true);
+        $job->ack();
+        try {
+            if ($cancelled) {
+                $jobs->poll(1.0); // the connection is lost
+                $jobs->cancel('a');
+            }
+            $job->result(5.0);
+            self::fail('it has not ended');
+        } catch (RefusedException $e) {
+            self::assertSame([true, 'unknown_id'], [$cancelled, $e->error]);
+            self::assertTrue($job->done());
+        } catch (LostException $e) {
+            self::assertSame([false, true], [$cancelled, $e->acked]);
+        }
+        self::assertSame(0, $jobs->outstanding());
+    }
+
     public function testSubmitterThatAllBrokersRefuseSaysSo(): void
     {
         [$second, $addr] = self::listen();
