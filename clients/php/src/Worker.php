@@ -20,6 +20,8 @@ final class Worker
     private const REASON = 4096;
 
     private readonly Settings $settings;
+    /** Seconds that a reply may take; a connectTimeout of 0 limits none. */
+    private readonly float $limit;
     /** @var array<string, mixed> */
     private readonly array $join;
     /** @var array<string, Connection> by address; brokers that are in joining, too, have not replied to hello or join */
@@ -55,6 +57,7 @@ final class Worker
         bool $headers = false,
     ) {
         $this->settings = $settings instanceof Settings ? $settings : new Settings($settings);
+        $this->limit = $this->settings->connectTimeout ?: INF;
         if ($type === [] || $except !== [] && is_string($type)) {
             throw new \InvalidArgumentException($type === [] ? 'type: an empty array' : 'except: only with an array of types');
         }
@@ -70,7 +73,8 @@ final class Worker
     }
 
     /**
-     * Sets a function that is called with the address whenever the worker has joined a broker.
+     * Sets a function that is called with the address whenever the worker has joined a broker;
+     * what it throws is only logged.
      *
      * @param \Closure(string): void $call
      */
@@ -129,7 +133,7 @@ final class Worker
     {
         $this->stopping = true;
         foreach ($this->joined as $at) {
-            $at->patience = min($at->patience, $this->settings->connectTimeout);
+            $at->patience = min($at->patience, $this->limit);
         }
     }
 
@@ -146,6 +150,7 @@ final class Worker
         Wire::integer('processes', $processes, 1, 10_000);
         /** @var array<int, float> $children when each started, by pid */
         $children = [];
+        $told = false;
         $life = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0)
             ?: throw new \RuntimeException('fork: no socket pair');
         $before = $this->catchSignals();
@@ -163,7 +168,8 @@ final class Worker
                     }
                     $children[$pid] = Connection::now();
                 }
-                if ($this->stopping) {
+                if ($this->stopping && !$told) { // once, because a signal interrupts what a handler does
+                    $told = true;
                     foreach ($children as $pid => $_) {
                         posix_kill($pid, SIGTERM);
                     }
@@ -269,7 +275,7 @@ final class Worker
     {
         $at = new Connection($addr, $this->settings, $this->onGreeted(...));
         $this->joined[$addr] = $at;
-        $this->joining[$addr] = [$this->deadline(), false];
+        $this->joining[$addr] = [Connection::now() + $this->limit, false];
         $at->onMessage = function (array $message) use ($at): void {
             $action = $message['action'] ?? null;
             if ($action === 'job' && isset($message['id'], $message['type'], $message['body'])) {
@@ -278,12 +284,6 @@ final class Worker
                 $this->onCancel($at, $message['id']);
             }
         };
-    }
-
-    /** When a reply that is awaited from now on must have come; a connectTimeout of 0 limits no reply. */
-    private function deadline(): float
-    {
-        return Connection::now() + ($this->settings->connectTimeout ?: INF);
     }
 
     /** Handles the reply to hello. */
@@ -295,7 +295,7 @@ final class Worker
         if ($error !== null || $this->stopping) {
             return;
         }
-        $this->joining[$at->addr] = [$this->deadline(), true];
+        $this->joining[$at->addr] = [Connection::now() + $this->limit, true];
         $at->ask(Wire::encode($this->join), function (?GloomException $error) use ($at): void {
             if ($error !== null) {
                 $at->close($error);
@@ -304,7 +304,11 @@ final class Worker
             }
             unset($this->joining[$at->addr], $this->refusals[$at->addr]);
             $this->settings->log('debug', "$at->addr: joined");
-            $this->onJoined?->__invoke($at->addr);
+            try {
+                $this->onJoined?->__invoke($at->addr);
+            } catch (\Throwable $e) {
+                $this->settings->log('error', "onJoined: {$e->getMessage()}", ['exception' => $e]);
+            }
         });
     }
 
@@ -334,7 +338,7 @@ final class Worker
         // Those that were not asked for jobs must not join now.
         $asked = array_filter($this->joined, fn (string $addr): bool => $this->joining[$addr][1] ?? true, ARRAY_FILTER_USE_KEY);
         $open = count($asked);
-        $late = $this->deadline();
+        $late = Connection::now() + $this->limit;
         foreach ($asked as $at) {
             $told = function (?GloomException $error) use (&$open): void {
                 $open--;
@@ -446,7 +450,7 @@ final class Worker
         while ($told === false) {
             Connection::pump([$at], 1.0); // a signal that comes just before the wait does not end it
             $silence = Connection::now() - $askedAt;
-            if ($told === false && $this->stopping && $silence >= $this->settings->connectTimeout) {
+            if ($told === false && $this->stopping && $silence >= $this->limit) {
                 $at->close(new NotConnectedException(sprintf('no reply within %.1f s', $silence)));
             }
         }
