@@ -20,6 +20,9 @@ import (
 // killDelay is the time between the signal to stop a command and the signal that kills it.
 const killDelay = 5 * time.Second
 
+// endDelay is how long the end of a command may go unnoticed.
+const endDelay = 100 * time.Millisecond
+
 // maxStderr limits the bytes that are kept from the end of stderr. maxReportedStderr limits the
 // kept bytes that go into a reason.
 const (
@@ -158,6 +161,11 @@ func (c *command) waitOrStop(ctx context.Context, p *launch.Process, overflow <-
 		reason = errOverflow
 	case <-ctx.Done():
 		reason = context.Cause(ctx)
+	}
+	select {
+	case <-p.Ended(): // the other event came with its end, as after a stop of this process
+		return nil
+	case <-time.After(endDelay):
 	}
 	p.KillRest()
 	p.SignalGroup(syscall.SIGTERM)
