@@ -42,7 +42,7 @@ export interface ConnectionOptions {
   backoff?: [number, number];
   /** Bodies arrive as RawJSON. Default: false. */
   raw?: boolean;
-  /** Called with each notice. Default: console.error for "threw" and "given up". */
+  /** Called with each notice. Default: console.error for "threw" and "given up". What it throws is only printed. */
   notify?: (notice: Notice) => void;
 }
 

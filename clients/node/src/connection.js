@@ -41,6 +41,8 @@ export class Connection {
      * @type {Error | undefined}
      */
     this.endError = undefined;
+    /** Whether the broker was asked to join, so that jobs may come. */
+    this.askedToJoin = false;
     /** Whether this side of the connection is shut down. */
     this.outputEnded = false;
     const at = splitAddr(addr);
@@ -75,7 +77,7 @@ export class Connection {
     const { token, client, heartbeat, connectTimeout } = this.options;
     const late = new NotConnectedError(`no connection within ${connectTimeout} ms`);
     const timer = setTimeout(() => this.close(late), connectTimeout);
-    const abort = () => this.close(new ClosedError("closed"));
+    const abort = () => this.giveUp();
     signal.addEventListener("abort", abort);
     try {
       await Promise.race([this.connected, this.lost]);
@@ -84,7 +86,10 @@ export class Connection {
       if (Number.isInteger(limits?.max_frame)) this.maxFrame = limits.max_frame;
       if (Number.isInteger(limits?.max_frame_out)) this.framer.limit = limits.max_frame_out;
       if (heartbeat) this.watchSilence(3 * heartbeat);
-      if (join) await new Promise((resolve, reject) => this.ask(join, (error) => (error ? reject(error) : resolve(undefined))));
+      if (join) {
+        this.askedToJoin = true;
+        await new Promise((resolve, reject) => this.ask(join, (error) => (error ? reject(error) : resolve(undefined))));
+      }
       return this;
     } catch (error) {
       this.close(/** @type {Error} */ (error));
@@ -93,6 +98,11 @@ export class Connection {
       clearTimeout(timer);
       signal.removeEventListener("abort", abort);
     }
+  }
+
+  /** Ends the connection, which is not needed any more. */
+  giveUp() {
+    this.close(new ClosedError("closed"));
   }
 
   /** Whether the connection accepts more to send. */

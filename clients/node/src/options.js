@@ -40,7 +40,13 @@ export class Options {
     this.backoff = set.backoff.map((/** @type {any} */ ms) => integer("backoff", ms, 1, 86_400_000));
     this.raw = Boolean(set.raw);
     /** @type {(notice: Notice) => void} */
-    this.notify = set.notify;
+    this.notify = (notice) => {
+      try {
+        set.notify(notice);
+      } catch (error) {
+        console.error("gloom: notify failed:", error);
+      }
+    };
   }
 
   /**

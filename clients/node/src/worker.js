@@ -72,6 +72,11 @@ class Service extends Connection {
     this.ask(encode({ action: "leave" }), () => this.finish());
   }
 
+  giveUp() {
+    if (this.askedToJoin) this.leave();
+    else super.giveUp();
+  }
+
   finish() {
     if (this.leaving && this.runs.size === 0 && this.requests.length === 0) {
       this.close(new ClosedError("the worker has left"));
@@ -192,16 +197,17 @@ export class Worker {
    */
   async stop(timeout = this.#stopTimeout) {
     this.#stopping.abort();
-    for (const service of this.#services) service.leave();
+    for (const service of this.#services) service.giveUp();
     /** @type {ClosedError | undefined} */
     let late;
     const timer = setTimeout(() => {
-      if (this.#services.size === 0) return;
+      const open = [...this.#services].filter(({ endError }) => !endError);
+      if (open.length === 0) return;
       let jobs = 0;
-      for (const service of this.#services) jobs += service.runs.size;
+      for (const service of open) jobs += service.runs.size;
       const left = jobs ? `with ${jobs} ${jobs > 1 ? "jobs" : "job"} unanswered` : "without the brokers' replies";
       late = new ClosedError(`the worker stopped after ${timeout} ms ${left}`);
-      for (const service of this.#services) service.close(late);
+      for (const service of open) service.close(late);
     }, Math.min(timeout, MAX_TIMER));
     await this.#running;
     clearTimeout(timer);
@@ -227,13 +233,13 @@ export class Worker {
         const at = this.#options.told ? addr : this.#options.addrs[0];
         const service = new Service(at, this.#options);
         service.begin = (message) => void this.#work(message, service);
-        await service.open(stopping, this.#join);
         this.#services.add(service);
+        service.lost.then(() => this.#services.delete(service));
+        await service.open(stopping, this.#join);
         notify({ event: "joined", addr });
         this.#joined();
         if (stopping.aborted) service.leave();
         error = await service.lost;
-        this.#services.delete(service);
         for (const run of service.runs.values()) run.abort(new LostError(error, { addr }));
         event = "lost";
       } catch (failed) {

@@ -46,6 +46,43 @@ test("a worker whose join is not answered tries again, and can be stopped", { ti
   await worker.stop(1);
 });
 
+test("a worker that stops while it joins gives the job back", { timeout: 20_000 }, async (t) => {
+  /** @type {unknown[]} */
+  const sent = [];
+  let stopped;
+  const addrs = await listen(t, ({ action, id }, write) => {
+    sent.push(action);
+    if (action === "join") stopped = worker.stop(10_000);
+    else if (action === "leave") write(frame({ ok: true }), frame({ action: "job", id: "a", type: "t", body: 1 }), frame({ ok: true }));
+    else write(frame({ ok: true, id }));
+  });
+  const worker = new Worker("t", () => 1, { addrs, notify: () => {} });
+  await assert.rejects(worker.start(), /stopped/);
+  await stopped;
+  assert.deepEqual(sent, ["hello", "join", "leave", "release"]);
+});
+
+test("a worker whose notify throws joins once", { timeout: 20_000 }, async (t) => {
+  let joins = 0;
+  const addrs = await listen(t, ({ action }, write) => {
+    write(frame({ ok: true }));
+    if (action === "join" && ++joins === 1) write(frame({ action: "job", id: "a", type: "t", body: 1 }));
+  });
+  let begun = () => {};
+  const working = new Promise((resolve) => (begun = () => resolve(undefined)));
+  const notify = () => {
+    throw new Error("no");
+  };
+  const told = t.mock.method(console, "error", () => {});
+  const worker = new Worker("t", begun, { addrs, notify, backoff: [1, 1] });
+  await worker.start();
+  await working;
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await worker.stop();
+  assert.equal(joins, 1);
+  assert.equal(told.mock.callCount(), 1);
+});
+
 test("a worker may have longer to stop than a timer can last", { timeout: 20_000 }, async (t) => {
   const addrs = await listenUntil(t, "", 1);
   let begun = () => {};
