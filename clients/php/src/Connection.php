@@ -195,10 +195,9 @@ final class Connection
         $read = $others;
         $write = [];
         foreach ($all as $one) {
-            if ($one->ended !== null) {
-                continue;
-            }
-            $seconds = min($seconds, $one->beat());
+            $seconds = $one->ended === null ? min($seconds, $one->beat()) : $seconds;
+        }
+        foreach ($all as $one) { // after all beats, which read, and so may close any of them
             if ($one->ended === null) {
                 $read[] = $one->stream;
                 if ($one->outBuffer !== '') {

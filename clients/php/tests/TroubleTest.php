@@ -4,6 +4,8 @@ declare(strict_types=1);
 
 namespace Gloom\Tests;
 
+use Gloom\Connection;
+use Gloom\Exception\ClosedException;
 use Gloom\Exception\LostException;
 use Gloom\Exception\RefusedException;
 use Gloom\Job;
@@ -465,6 +467,27 @@ final class TroubleTest extends TestCase
             self::assertSame([false, true], [$cancelled, $e->acked]);
         }
         self::assertSame(0, $jobs->outstanding());
+    }
+
+    /** A message that is read because a ping is due closes the connections, as Submitter::close does. */
+    public function testCallbackMayCloseConnectionsThatAreWaitedFor(): void
+    {
+        $settings = new Settings($this->addr, heartbeat: 0.1);
+        $open = $streams = [];
+        foreach ([0, 1] as $n) {
+            $open[$n] = new Connection($this->addr, $settings, static function (): void {
+            });
+            $streams[$n] = $this->accept();
+        }
+        $open[1]->onMessage = static fn () => $open[0]->close(new ClosedException('closed'));
+        for ($end = Connection::now() + 0.2; Connection::now() < $end;) {
+            Connection::pump($open, 0.05); // until both have sent a ping
+        }
+        usleep(250_000);
+        fwrite($streams[0], Wire::encode(['ok' => true]));
+        fwrite($streams[1], Wire::encode(['id' => 'a', 'body' => 1]));
+        Connection::pump($open, 0.0);
+        self::assertSame([true, false], [$open[0]->ended !== null, $open[1]->ended !== null]);
     }
 
     public function testSubmitterThatAllBrokersRefuseSaysSo(): void
