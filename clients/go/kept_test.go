@@ -281,6 +281,28 @@ func TestDoAbandonsKeptJob(t *testing.T) {
 	eventually(t, "its place in the window is free", func() bool { return s.Outstanding() == 0 })
 }
 
+func TestCancelledKeptJobIsNotSubmittedAgain(t *testing.T) {
+	f := newFakeBroker(t)
+	s, broker := dial(t, f)
+	job := keptJob("a")
+	job.AtLeastOnce = true
+	p := submit(t, s, job)
+	broker.read()
+	broker.close()
+	broker = f.accept()
+	broker.expect(attachFrame("a"))
+	cancelled := make(chan error, 1)
+	if err := s.CancelFunc(waitContext(t), "a", func(err error) { cancelled <- err }); err != nil {
+		t.Fatal(err)
+	}
+	broker.expect(`{"action":"cancel","id":"a"}`)
+	broker.send(errorFrame("unknown_id", "a"), errorFrame("unknown_id", "a"))
+	wantError(t, receive(t, cancelled, "reply"), gloom.ErrUnknownID)
+	if got := endName(resultError(t, p)); got != "lost, sent, unknown_id" {
+		t.Error(got)
+	}
+}
+
 func TestCloseEndsKeptJobs(t *testing.T) {
 	f := newFakeBroker(t)
 	var n notices

@@ -84,7 +84,7 @@ func (s *session) onReply(r request, refusal *RefusedError) error {
 			s.endJob(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}
 	case p == nil || s.jobs[p.key] != p: // it has ended
-	case refusal != nil && p.kept != nil && p.kept.lastLoss != nil:
+	case refusal != nil && p.kept != nil && p.kept.lastLoss != nil && p.kept.lastLoss.Sent:
 		s.onResumeRefused(p, refusal)
 	case refusal != nil:
 		s.endJob(p, nil, refusal)
@@ -110,15 +110,11 @@ type keptState struct {
 	refusals    int        // how often this connection's broker has refused to attach it
 }
 
-// onResumeRefused handles the refusal of a request to resume a job: it sends the next request, or ends the job.
+// onResumeRefused handles the refusal of a request to resume a job that may have run: it sends the next request, or ends the job.
 func (s *session) onResumeRefused(p *Pending, refusal *RefusedError) {
 	k := p.kept
 	if s.ctx.Err() != nil {
 		return // the job ends with this connection
-	}
-	if !k.lastLoss.Sent {
-		s.endJob(p, nil, refusal)
-		return
 	}
 	loss := *k.lastLoss
 	loss.Cause = refusal

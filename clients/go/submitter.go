@@ -330,7 +330,9 @@ func (s *Submitter) send(ctx context.Context, r request, frame []byte) error {
 		sess := s.current
 		for _, other := range s.sessions {
 			if p := other.jobs[r.key]; p != nil && (r.job == nil || r.job == p) {
-				sess = other
+				if sess = other; p.kept != nil && r.verb == wire.Cancel {
+					p.kept.mayResend = false
+				}
 				break
 			}
 		}
