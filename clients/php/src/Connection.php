@@ -77,6 +77,10 @@ final class Connection
             $why = $text !== '' ? $text : (error_get_last()['message'] ?? 'TLS failed');
             throw new NotConnectedException("cannot connect to $addr: $why");
         }
+        [$read, $none] = [[$stream], []];
+        if (@stream_select($read, $none, $none, 0) === false) { // each wait would be over at once
+            throw new NotConnectedException("cannot connect to $addr: this process has too many open files for PHP's stream_select");
+        }
         stream_set_blocking($stream, false);
         stream_set_read_buffer($stream, 0);
         $this->stream = $stream;

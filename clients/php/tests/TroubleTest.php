@@ -7,6 +7,7 @@ namespace Gloom\Tests;
 use Gloom\Connection;
 use Gloom\Exception\ClosedException;
 use Gloom\Exception\LostException;
+use Gloom\Exception\NotConnectedException;
 use Gloom\Exception\RefusedException;
 use Gloom\Job;
 use Gloom\RetryAfter;
@@ -488,6 +489,16 @@ final class TroubleTest extends TestCase
         fwrite($streams[1], Wire::encode(['id' => 'a', 'body' => 1]));
         Connection::pump($open, 0.0);
         self::assertSame([true, false], [$open[0]->ended !== null, $open[1]->ended !== null]);
+    }
+
+    public function testTooManyOpenFilesAreTheReason(): void
+    {
+        for ($n = 0, $open = []; $n < 1024; $n++) {
+            $open[$n] = @fopen('/dev/null', 'r') ?: self::markTestSkipped('fewer files may be open');
+        }
+        $this->expectException(NotConnectedException::class);
+        $this->expectExceptionMessage('open files');
+        (new Submitter(new Settings($this->addr, connectTimeout: 1.0)))->connect();
     }
 
     public function testSubmitterThatAllBrokersRefuseSaysSo(): void
