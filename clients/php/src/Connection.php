@@ -71,7 +71,9 @@ final class Connection
         [$target, $host] = Settings::target($addr, $settings->tls !== null);
         $ssl = ['peer_name' => $host, ...$settings->tls ?? []];
         $context = stream_context_create(['ssl' => $ssl, 'socket' => ['tcp_nodelay' => true]]);
-        $mode = STREAM_CLIENT_CONNECT;
+        // With a name, PHP would try only its first address without waiting.
+        $waits = $greeted === null || preg_match('~^tcp://(\[|[\d.]+:)~', $target) !== 1;
+        $mode = STREAM_CLIENT_CONNECT | ($waits ? 0 : STREAM_CLIENT_ASYNC_CONNECT);
         $stream = @stream_socket_client($target, $code, $text, $settings->connectTimeout, $mode, $context);
         if ($stream === false) {
             $why = $text !== '' ? $text : (error_get_last()['message'] ?? 'TLS failed');
@@ -294,7 +296,8 @@ final class Connection
             // be copied at each write.
             $n = @fwrite($this->stream, substr($this->outBuffer, $at, 1 << 18));
             if ($n === false) {
-                $this->close(new NotConnectedException('closed by the broker'));
+                $heard = $this->heardAt > $this->openedAt;
+                $this->close(new NotConnectedException($heard ? 'closed by the broker' : "cannot connect to $this->addr"));
             } elseif ($n === 0) {
                 break;
             }

@@ -234,6 +234,22 @@ final class TroubleTest extends TestCase
         fclose($hung);
     }
 
+    /** Another broker to which no connection comes about, as to a host that is off: its queue is full. */
+    public function testBrokerThatCannotBeReachedHoldsUpNoOther(): void
+    {
+        $context = stream_context_create(['socket' => ['backlog' => 1]]);
+        $full = stream_socket_server('tcp://127.0.0.1:0', $code, $text, STREAM_SERVER_BIND | STREAM_SERVER_LISTEN, $context) ?: self::fail($text);
+        $addr = (string) stream_socket_get_name($full, false);
+        for ($n = 0, $queue = []; $n < 4; $n++) {
+            $queue[] = stream_socket_client("tcp://$addr", $code, $text, 1.0, STREAM_CLIENT_CONNECT | STREAM_CLIENT_ASYNC_CONNECT);
+        }
+        $settings = new Settings([$addr, $this->addr], connectTimeout: 5.0);
+        $this->fork(static fn () => (new Worker('echo', static fn () => 1, $settings))->run());
+        $broker = stream_socket_accept($this->listener, 2.5) ?: self::fail('it waits for the other broker');
+        stream_set_timeout($broker, 2);
+        self::assertSame('hello', self::take($broker)['action']);
+    }
+
     /** A handler takes longer than a reply to hello or join may: that is not the silence of its broker. */
     public function testReplyThatCameDuringAHandlerIsRead(): void
     {
