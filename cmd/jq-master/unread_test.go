@@ -11,46 +11,100 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/pack"
 )
 
-// TestUnreadDetail: however many clients ask for a large job and do not read it, few replies are
+// TestUnreadReplies: however many clients ask for a large reply and do not read it, few replies are
 // made.
-func TestUnreadDetail(t *testing.T) {
+func TestUnreadReplies(t *testing.T) {
 	t.Parallel()
 	const maxBody = 1 << 20
-	const budget = 32 // how many replies of the largest size package web allows at a time
-	d := start(t, "--max-body", strconv.Itoa(maxBody))
-	c := d.client(t, msgpackType)
-	id := c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat(`\u0001`, maxBody-1000) + `"}}`) // in JSON it is longer than the system's socket buffers
-	begun := make(chan struct{}, 2*budget)
-	for range 2 * budget {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		fmt.Fprintf(conn, "GET /v1/jobs/%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", id)
-		go func() {
-			if _, err := conn.Read(make([]byte, 1)); err == nil {
-				begun <- struct{}{}
+	const room = 32 * maxBody // how many bytes of jobs' data package web allows at a time
+	const argument = `"argument":{"a":"`
+	text := strings.Repeat(`\u0001`, maxBody-1000) // in JSON it is longer than the system's socket buffers
+	for name, one := range map[string]struct {
+		bytes int // of jobs' data in a reply
+		make  func(c *client) (path string)
+	}{
+		"job": {maxBody, func(c *client) string {
+			return "/v1/jobs/" + c.enqueue(`{"name":"large",`+argument+text+`"}}`)
+		}},
+		"schedule": {len(text), func(c *client) string {
+			c.do("PUT", "/v1/schedules/large", `{"cron":"@yearly","job":{"name":"large",`+argument+text+`"}}}`).wantStatus(200)
+			return "/v1/schedules/large"
+		}},
+		"schedules": {2 * len(text), func(c *client) string {
+			for _, name := range []string{"a", "b"} {
+				c.do("PUT", "/v1/schedules/"+name, `{"cron":"@yearly","job":{"name":"large",`+argument+text+`"}}}`).wantStatus(200)
 			}
-		}()
+			return "/v1/schedules"
+		}},
+		"messages": {300 * job.MaxMessage, func(c *client) string {
+			for range 300 {
+				c.enqueue(`{"name":"fails","argument":{},"max_retry":0}`)
+			}
+			w := c.register(`{"name":"w","max_jobs":300}`)
+			for left := 300; left > 0; {
+				ids := c.pull(w, 300)
+				left -= len(ids)
+				for _, id := range ids {
+					report := `{"job_id":"` + id + `","type":"failure","reason":"other","should_retry":false,"message":"` + text[:6*job.MaxMessage] + `"}`
+					r, err := http.NewRequest("POST", c.daemon.url+"/done", strings.NewReader(report))
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.Header.Set("Content-Type", jsonType)
+					r.Header.Set("Worker-Id", w)
+					reported, err := http.DefaultClient.Do(r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if reported.Body.Close(); reported.StatusCode != http.StatusNoContent {
+						t.Fatal(reported.Status)
+					}
+				}
+			}
+			return "/v1/jobs?limit=300"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := start(t, "--max-body", strconv.Itoa(maxBody))
+			c := d.client(t, msgpackType)
+			path, budget := one.make(c), room/one.bytes
+			begun := make(chan struct{}, 2*budget)
+			for range 2 * budget {
+				conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+				fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path)
+				go func() {
+					if _, err := conn.Read(make([]byte, 1)); err == nil {
+						begun <- struct{}{}
+					}
+				}()
+			}
+			for range budget {
+				select {
+				case <-begun:
+				case <-time.After(testTimeout):
+					t.Fatalf("fewer than %d replies begin", budget)
+				}
+			}
+			select {
+			case <-begun:
+				t.Error("a further reply begins")
+			case <-time.After(time.Second):
+			}
+			if name == "job" {
+				c.do("GET", path+"?bodies=false", "").wantStatus(200)
+			}
+		})
 	}
-	for range budget {
-		select {
-		case <-begun:
-		case <-time.After(testTimeout):
-			t.Fatalf("fewer than %d replies begin", budget)
-		}
-	}
-	select {
-	case <-begun:
-		t.Error("a further reply begins")
-	case <-time.After(time.Second):
-	}
-	c.do("GET", "/v1/jobs/"+id+"?bodies=false", "").wantStatus(200)
 }
 
 // TestLargePullIsCut: a pull gets at most a quarter of the room for arguments that are being written. The
@@ -87,7 +141,7 @@ func TestLargePullIsCut(t *testing.T) {
 func TestUnreadPulls(t *testing.T) {
 	t.Parallel()
 	const maxBody = 1 << 20
-	const budget, more = 32, 3 // see TestUnreadDetail
+	const budget, more = 32, 3 // see TestUnreadReplies
 	d := start(t, "--max-body", strconv.Itoa(maxBody))
 	c := d.client(t, msgpackType)
 	w := c.register(`{"name":"w","max_jobs":100}`)

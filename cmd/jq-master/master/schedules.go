@@ -96,7 +96,7 @@ func (m *machine) changeSchedule(name string, n *NewJob, change func(*schedule.S
 	}
 	now, err := change(s.Schedule)
 	if err == nil && n != nil && now != s.Schedule {
-		if err = m.checkRoom(0, int64(len(n.Argument))); s.Schedule == nil && len(m.schedules.byName) >= schedule.MaxSchedules {
+		if err = m.checkRoom(0, int64(len(now.Job)+len(n.Argument))); s.Schedule == nil && len(m.schedules.byName) >= schedule.MaxSchedules {
 			err = overloaded("there are %d schedules, and no more are allowed", schedule.MaxSchedules)
 		}
 	}

@@ -186,3 +186,15 @@ func TestChangesOfSchedules(t *testing.T) {
 		t.Errorf("beyond the limit: %s", got)
 	}
 }
+
+// TestLongScheduleNeedsRoom: a schedule is refused if the text of its job passes max-bytes.
+func TestLongScheduleNeedsRoom(t *testing.T) {
+	w := newScheduleWorld(t)
+	w.machine.MaxBytes = 2000
+	for padding, code := range map[int]job.Code{1000: {}, 2000: job.Overloaded} {
+		text := fmt.Sprintf(`{"cron":"@yearly","job":{"name":"mail","argument":{"a":"%0*d"}}}`, padding, 0)
+		if err := w.put(fmt.Sprint(padding), text, false); codeOf(err) != code {
+			t.Errorf("with %d bytes: %v", padding, err)
+		}
+	}
+}

@@ -226,7 +226,7 @@ func (x *exchange) sendStatus(st *master.Status) (int, error) {
 	if st.Fetch != nil {
 		fetched = st.Fetch
 	}
-	if err := x.reserve(len(st.Result)); err != nil {
+	if err := x.reserve(len(st.Result) + len(st.Error)); err != nil {
 		fetched(false)
 		return 0, err
 	}

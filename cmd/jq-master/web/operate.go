@@ -102,7 +102,17 @@ func (x *exchange) list(f *fieldReader) (int, error) {
 	if selection == nil {
 		selection = &master.Filter{}
 	}
-	return answer(x, func() (*master.Page, error) { return x.Master.List(selection, limit, from) }, func(page *master.Page) object {
+	return answer(x, func() (*master.Page, error) {
+		page, err := x.Master.List(selection, limit, from)
+		if err != nil {
+			return nil, err
+		}
+		n := 0
+		for _, j := range page.Jobs {
+			n += len(j.Message)
+		}
+		return page, x.reserve(n)
+	}, func(page *master.Page) object {
 		return object{"jobs", objectsOf(page.Jobs, func(j *job.Job) object {
 			argument := j.Argument
 			if len(argument) > maxArgumentShown {

@@ -43,7 +43,7 @@ func TestUnreadResultsAreBounded(t *testing.T) {
 		wg.Go(func() {
 			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 			x := &exchange{Server: s, w: &stalledWriter{httptest.NewRecorder(), writes, reads}, r: r, replyType: msgpackType}
-			_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done}, Result: make([]byte, size), Fetch: func(ok bool) { fetched <- ok }})
+			_, _ = x.sendStatus(&master.Status{Job: &job.Job{State: job.Done, Error: make([]byte, size/2)}, Result: make([]byte, size-size/2), Fetch: func(ok bool) { fetched <- ok }})
 		})
 	}
 	awaitResults := func(want int) {

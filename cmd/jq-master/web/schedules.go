@@ -56,8 +56,11 @@ func (x *exchange) scheduleName() string {
 	return name
 }
 
-// sendJSON writes a Go value as encoding/json would write it.
-func (x *exchange) sendJSON(v any) (int, error) {
+// sendJSON writes a Go value, which has n bytes of schedules' jobs, as encoding/json would write it.
+func (x *exchange) sendJSON(v any, n int) (int, error) {
+	if err := x.reserve(n); err != nil {
+		return 0, err
+	}
 	text, err := json.Marshal(v)
 	if err != nil {
 		return 0, err
@@ -78,7 +81,7 @@ func (x *exchange) sendSchedule(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return x.sendJSON(s.View(name, time.Now()))
+	return x.sendJSON(s.View(name, time.Now()), len(s.Job))
 }
 
 func getSchedule(x *exchange) (int, error) { return x.sendSchedule(x.scheduleName()) }
@@ -96,14 +99,15 @@ func getSchedules(x *exchange) (int, error) {
 		Items  []schedule.View `json:"items"`
 		Cursor *string         `json:"cursor"`
 	}{Items: make([]schedule.View, 0, len(list))}
-	now := time.Now()
+	now, n := time.Now(), 0
 	for _, s := range list {
 		out.Items = append(out.Items, s.View(s.Name, now))
+		n += len(s.Job)
 	}
 	if len(list) == limit {
 		out.Cursor = &list[limit-1].Name
 	}
-	return x.sendJSON(out)
+	return x.sendJSON(out, n)
 }
 
 func putSchedule(x *exchange) (int, error) {
