@@ -67,15 +67,16 @@ func (m *machine) restoreCancelledRun(j *job.Job) {
 }
 
 // correctTimes corrects the times of a job that was stored while the store's clock was ahead. From
-// now on the job waits, and holds its key, at most for the time that was set when it was enqueued.
+// now on the job waits, and holds its key, at most for the time that was set when it was enqueued or
+// last failed.
 func (m *machine) correctTimes(j *job.Job) {
-	if j.Due > j.Enqueued {
-		j.Due = min(j.Due, m.wallTime+j.Due-j.Enqueued)
+	u, n, setAt := j.Unique, len(j.Attempts), j.Enqueued
+	if u == nil && j.State == job.Retrying && n > 0 {
+		setAt = j.Attempts[n-1].Finished
 	}
-	if u := j.Unique; u != nil && u.Until > j.Enqueued {
+	j.Due = min(j.Due, m.wallTime+max(0, j.Due-setAt))
+	if u != nil && u.Until > j.Enqueued {
 		u.Until = min(u.Until, m.wallTime+u.Until-j.Enqueued)
-	} else if u == nil && j.State == job.Retrying {
-		j.Due = min(j.Due, m.wallTime+toMillis(m.BackoffCap))
 	}
 }
 

@@ -127,6 +127,7 @@ func TestClockAhead(t *testing.T) {
 		return m.jobs.Get(j.ID)
 	}
 	aheadTime := wall + day
+	failedAt := func(at int64) []job.Attempt { return []job.Attempt{{Number: 1, Finished: at}} }
 	for name, one := range map[string]struct {
 		j    job.Job
 		rest int64
@@ -134,8 +135,10 @@ func TestClockAhead(t *testing.T) {
 		"delayed":             {job.Job{Enqueued: aheadTime, Due: aheadTime + minute}, minute},
 		"delayed, in time":    {job.Job{Enqueued: wall - minute, Due: wall + 2*day}, 2 * day},
 		"at once":             {job.Job{Enqueued: aheadTime}, 0},
-		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: aheadTime}, toMillis(m.BackoffCap)},
-		"retried, in time":    {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + 1000}, 1000},
+		"retried":             {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: aheadTime, Attempts: failedAt(aheadTime - minute)}, minute},
+		"all ahead":           {job.Job{State: job.Retrying, Retries: 1, Enqueued: aheadTime, Due: aheadTime + 2*minute, Attempts: failedAt(aheadTime + minute)}, minute},
+		"retried, in time":    {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + 1000, Attempts: failedAt(wall - 1000)}, 1000},
+		"asked for a day":     {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - minute, Due: wall + day - 1000, Attempts: failedAt(wall - 1000)}, day - 1000},
 		"extended, in retry":  {job.Job{State: job.Retrying, Retries: 1, Enqueued: wall - day, Due: wall + day, Attributes: job.Attributes{Unique: &job.Unique{Key: "e"}}}, day},
 		"extended long after": {job.Job{Enqueued: aheadTime, Due: aheadTime + minute, Attributes: job.Attributes{Unique: &job.Unique{Key: "l"}}}, minute},
 	} {
