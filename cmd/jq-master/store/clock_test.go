@@ -1,6 +1,8 @@
 package store
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,5 +135,28 @@ func TestClockOfOlderMaster(t *testing.T) {
 	}
 	if e := await(t, enqueueing(first, key, newJob(2))); e.err != nil || !e.replayed {
 		t.Errorf("the key has ended: %+v", e)
+	}
+}
+
+// TestClockUnderLease: the clock of Redis is set back by a minute while another master is active. A
+// standby does not follow the clock before that master has renewed its lease.
+func TestClockUnderLease(t *testing.T) {
+	t.Parallel()
+	const set = time.Minute
+	first := open(t, shared)
+	acquire(t, first)
+	first.current().end() // it renews no more
+	second := secondClient(t, first)
+	second.clock.start(since1970(time.Now())+set, boot.Since())
+	second.clockSet, second.clockKnown = true, true
+	old := strings.Fields(lease(t, first))
+	old[3] = strconv.FormatInt(time.Now().Add(leaseTerm+set).UnixMilli(), 10) // as if the clock had been set back just now
+	shared.Do(t, "SET", first.keys.lease, strings.Join(old, " "))
+	shared.Do(t, "SET", first.keys.clock, old[3]+" 0")
+	if _, err := second.tryAcquire(t.Context(), true); err == nil {
+		t.Fatal("it has the lease")
+	}
+	if deviation := time.Until(time.UnixMilli(second.At(boot.Since()))) - set; deviation.Abs() > 10*time.Second {
+		t.Errorf("its clock was set by %v", deviation)
 	}
 }

@@ -35,7 +35,8 @@ if lease then
     end
     local clock = redis.pcall('GET', KEYS[5])
     local at, ahead = string.match(type(clock) == 'string' and clock or '', '^(%d+) (%-?%d+)$')
-    return {0, lease, now, at == till and tonumber(ahead) or false} -- not known before that master has renewed its lease
+    -- This is not known before that master has renewed its lease, nor if the time was set back since then.
+    return {0, lease, now, at == till and tonumber(till) <= now + ARGV[3] and tonumber(ahead) or false}
   end
   fence = tonumber(number)
 end
