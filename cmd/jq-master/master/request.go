@@ -361,8 +361,9 @@ func (m *Master) Pull(ctx context.Context, from job.Caller, limit, maxBytes int,
 		}
 	})
 	if !admitted {
-		err = admit(bytes, true)
-		m.runNow(pulledFrom, end)
+		if err = admit(bytes, true); !m.runNow(pulledFrom, end) {
+			err = errStarting
+		}
 	}
 	return jobs, err
 }

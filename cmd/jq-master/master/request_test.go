@@ -123,3 +123,23 @@ func TestTimeOfTheStore(t *testing.T) {
 		t.Errorf("it is %v by the store, %v by the host", time.UnixMilli(mc.wallTime), host)
 	}
 }
+
+// TestEndDuringPull: a pull that waits for room in a reply when the machine ends is told so.
+func TestEndDuringPull(t *testing.T) {
+	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory()})
+	keepAlive(m)
+	w, err := m.Register(job.Worker{Name: "w", MaxJobs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Pull(t.Context(), job.Caller{ID: w.ID}, 1, 1, 0, func(_ int, mayWait bool) error {
+		if !mayWait {
+			return errLinking
+		}
+		m.deactivate(m.machine)
+		return nil
+	})
+	if codeOf(err) != job.Starting {
+		t.Errorf("told %v", err)
+	}
+}
