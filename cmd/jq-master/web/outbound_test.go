@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
+	"gloom/cmd/internal/door"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 )
@@ -96,5 +98,19 @@ func TestGoneClientFetchesNothing(t *testing.T) {
 			t.Errorf("fetched is %v, not %v", got, want)
 		}
 		leave()
+	}
+}
+
+// TestPanicGivesRoomBack: a reply that ends in a panic, which the HTTP server catches, takes no room
+// from later ones.
+func TestPanicGivesRoomBack(t *testing.T) {
+	s := New(Config{Door: &door.Door{}, Registry: prometheus.NewRegistry()})
+	e := s.newEndpoint("/", map[string]operation{"GET": {serve: func(x *exchange) (int, error) { panic(x.reserve(2 * largeReply)) }}})
+	func() {
+		defer func() { _ = recover() }()
+		e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	}()
+	if !s.outbound.TryAcquire(s.outboundBytes()) {
+		t.Error("its room is taken")
 	}
 }

@@ -256,6 +256,7 @@ func (e *endpoint) reply() string {
 // ServeHTTP implements http.Handler.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := e.exchanges.Get().(*exchange)
+	defer x.release() // also after a panic, which the HTTP server catches
 	x.w, x.r, x.replyType, x.defaultBodyType = w, r, e.reply(), e.reply()
 	status, err := x.serve(e)
 	if err != nil {
@@ -265,7 +266,6 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.send(status)
 	}
 	e.requests.WithLabelValues(e.pattern, strconv.Itoa(x.status)).Inc()
-	x.release()
 }
 
 // serve checks a request and calls its handler.
