@@ -341,7 +341,7 @@ func secondsToMillis(s float64) int64 {
 // refill lets constraints whose buckets began empty enter their next phase when it is due.
 func (m *machine) refill() {
 	for _, k := range m.constraints.byID {
-		if k.phase == phaseFull || m.now < k.phaseAt || !m.env.store.HoldsLease() {
+		if !k.Enabled || k.phase == phaseFull || m.now < k.phaseAt || !m.env.store.HoldsLease() {
 			continue
 		}
 		if k.phase == phaseEmpty && k.Burst > 1 {

@@ -277,6 +277,27 @@ func TestOldRules(t *testing.T) {
 	}
 }
 
+// TestDisabledConstraintHasNoRules: also after the buckets began empty, the broker gets no rules of a
+// disabled constraint, for which it may have no room.
+func TestDisabledConstraintHasNoRules(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	k := &job.Constraint{ID: "a", Match: []byte{0x80}, Concurrency: -1, Rate: 1, Burst: 2, Per: "/name"}
+	sel, fault := Compile(k)
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	w.step(m, func() { m.replace(k, sel); m.forgetSubmissions(); m.submitSlice(1) })
+	for range 3 {
+		w.elapse(time.Minute)
+		w.step(m, m.refill)
+	}
+	w.broker.serveSome(1 << 20)
+	if len(w.broker.rules) > 0 {
+		t.Errorf("the broker has the rules %v", w.broker.rules)
+	}
+}
+
 type lapsedStore struct{ *slowStore }
 
 func (lapsedStore) HoldsLease() bool { return false }
