@@ -18,6 +18,7 @@ import (
 	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/eot"
 	"gloom/cmd/jobd/store"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -159,10 +160,14 @@ func runManual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.JobRes
 // TestAnswerHoldsBoundedOutput: one request may run any number of jobs, but what their outputs take in
 // its answer is bounded. The rows have all of them.
 func TestAnswerHoldsBoundedOutput(t *testing.T) {
-	const size = 15 << 20
+	t.Run("letters", func(t *testing.T) { testAnswerHoldsBoundedOutput(t, "x", 15<<20, 4) })
+	t.Run("controls", func(t *testing.T) { testAnswerHoldsBoundedOutput(t, `\1`, 5<<20, 2) })
+}
+
+func testAnswerHoldsBoundedOutput(t *testing.T, char string, size, wantWhole int) {
 	cfg := configFor(t, "a")
 	cfg.MaxOutputBuffer = size
-	writeLauncher(t, &cfg, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; head -c 10000 /dev/zero | tr '\\0' y >&2", size))
+	writeLauncher(t, &cfg, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' '%s'; head -c 10000 /dev/zero | tr '\\0' y >&2", size, char))
 	f := startBridge(t, storetest.NewTable(), cfg)
 	ids := []int64{1, 2, 3, 4, 5, 6}
 	f.insert(store.Manual, "a", ids...)
@@ -172,17 +177,18 @@ func TestAnswerHoldsBoundedOutput(t *testing.T) {
 	}
 	sum, whole := 0, 0
 	for id, o := range outcomes {
-		sum += len(o.Stdout) + len(o.Stderr)
+		sent := len(eot.AppendString(nil, o.Stdout))
+		sum += sent + len(o.Stderr)
 		if len(o.Stdout) == size && len(o.Stderr) == 10000 {
 			whole++
-		} else if !strings.HasSuffix(o.Stdout, answerCutMark) || len(o.Stdout) < minCutOutput || len(o.Stderr) < minCutOutput {
+		} else if !strings.HasSuffix(o.Stdout, answerCutMark) || sent < minCutOutput-6 || len(o.Stderr) < minCutOutput-6 {
 			t.Errorf("job %d: %d and %d bytes", id, len(o.Stdout), len(o.Stderr))
 		}
 		if r := f.readRecord(id); len(*r.Stdout) != size || len(*r.Stderr) != 10000 {
 			t.Errorf("row %d has %d and %d bytes", id, len(*r.Stdout), len(*r.Stderr))
 		}
 	}
-	if whole != 4 || sum < maxAnswerOutput || sum > maxAnswerOutput+len(ids)*2*minCutOutput {
+	if whole != wantWhole || sum < maxAnswerOutput-6 || sum > maxAnswerOutput+len(ids)*2*minCutOutput {
 		t.Errorf("%d jobs are whole, %d bytes in all", whole, sum)
 	}
 }

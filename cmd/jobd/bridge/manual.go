@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/eot"
 	"gloom/cmd/jobd/store"
 )
 
@@ -30,8 +31,9 @@ const (
 	// answerTimeout limits how long a client whose job has ended waits until the job's row is
 	// written.
 	answerTimeout = 5 * time.Second
-	// maxAnswerOutput limits the bytes of outputs in the answer to one RunManual, which is built in
-	// memory several times over. Beyond it, each output is cut to minCutOutput.
+	// maxAnswerOutput limits the bytes that outputs take in the answer to one RunManual, which is built in
+	// memory several times over, and which a master refuses beyond 128 MiB. Beyond maxAnswerOutput, each
+	// output is cut to minCutOutput.
 	maxAnswerOutput = 64 << 20
 	answerCutMark   = "\n[cut to fit the answer; the row has all of it]"
 )
@@ -81,13 +83,16 @@ func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.
 }
 
 // cutToAnswer cuts the outputs of a job to the room that is left in the answer, and takes what they
-// need from it.
+// need from it. A control character needs six bytes there.
 func cutToAnswer(o control.JobResult, room *int) control.JobResult {
 	for _, out := range []*string{&o.Stdout, &o.Stderr} {
-		if limit := max(*room, minCutOutput); len(*out) > limit {
-			*out = store.Shorten(*out, int64(limit), answerCutMark)
+		limit := max(*room, minCutOutput)
+		length, size := eot.FitString(*out, limit)
+		if length < len(*out) {
+			length, _ = eot.FitString(*out, limit-len(answerCutMark)-1) // its newline is escaped
+			*out, size = (*out)[:length]+answerCutMark, limit
 		}
-		*room -= len(*out)
+		*room -= size
 	}
 	return o
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -304,6 +305,13 @@ func FuzzAppendString(f *testing.F) {
 		}
 		if want := string([]rune(text)); decoded != want {
 			t.Fatalf("got %q, want %q", decoded, want)
+		}
+		length, size := FitString(text, 7)
+		if all, allSize := FitString(text, math.MaxInt); all != len(text) || allSize != len(AppendString(nil, text))-2 || (allSize <= 7) != (length == len(text)) {
+			t.Fatalf("%d of %d bytes take %d, and %d take 7", all, len(text), allSize, length)
+		}
+		if got := len(AppendString(nil, text[:length])) - 2; got != size || size > 7 || !utf8.ValidString(text[:length]) && utf8.ValidString(text) {
+			t.Fatalf("%q takes %d bytes, not %d", text[:length], got, size)
 		}
 	})
 }

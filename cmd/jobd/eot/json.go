@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"gloom/wire"
 )
@@ -254,4 +255,21 @@ func formatNumber(f float64) string {
 // AppendString appends text as a JSON string; bytes that are not UTF-8 become U+FFFD.
 func AppendString(dst []byte, text string) []byte {
 	return append(wire.Canonical(append(dst, '"'), text), '"')
+}
+
+// FitString returns the length of the longest beginning of text that AppendString writes in at most
+// room bytes, and how many bytes it writes, both without the quotes.
+func FitString(text string, room int) (length, size int) {
+	var buf [utf8.UTFMax + 2]byte
+	for i, r := range text {
+		n := utf8.RuneLen(r) // of U+FFFD, if bytes are not UTF-8
+		if r < ' ' || r == '"' || r == '\\' {
+			n = len(wire.Canonical(buf[:0], text[i:i+1]))
+		}
+		if size+n > room {
+			return i, size
+		}
+		size += n
+	}
+	return len(text), size
 }
