@@ -29,6 +29,9 @@ func findFindings(snapshot *Snapshot, recent func(target string) recentCounts) f
 	}
 	for _, w := range snapshot.Workers {
 		name := cmp.Or(w.Name, w.Address)
+		if w.Refused != "" {
+			findings.Add("warning", "worker", name, "refused", w.Refused, "Look at the triggers and CHECKs of its table. The results wait, and are written once the database takes them.")
+		}
 		switch {
 		case w.Trouble != "":
 			findings.Add("severe", "worker", name, "trouble", w.Trouble, "It runs no rows until this is fixed; results of ended rows wait to be written.")

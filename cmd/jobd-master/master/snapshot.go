@@ -56,6 +56,7 @@ type Worker struct {
 	Targets       []overview.Target `json:"targets"`
 	Manual        int               `json:"manual"`  // jobs for which a run-manual waits
 	Trouble       string            `json:"trouble"` // why it cannot work; "" if it can
+	Refused       string            `json:"refused"` // which rows its database refuses, and why; "" for none
 	Silent        bool              `json:"silent"`  // the worker has not answered
 	ReportsNoRows bool              `json:"old"`     // the worker is of a kind that does not report rows
 	// CountError says why the worker could not count the rows of its table. It is "" if the worker has
@@ -151,7 +152,7 @@ func (m *Master) takeSnapshot(now time.Time) *Snapshot {
 			row.Trouble = call.err.Error()
 		}
 		row.Targets, row.Manual, row.table = report.Targets, report.Manual, report.Table
-		row.Trouble = cmp.Or(row.Trouble, report.Trouble)
+		row.Trouble, row.Refused = cmp.Or(row.Trouble, report.Trouble), report.Refused
 		if row.Targets == nil { // there is no answer, so list the targets that the worker has registered
 			for _, t := range w.targets {
 				row.Targets = append(row.Targets, overview.Target{Target: t})

@@ -63,12 +63,12 @@ func TestEachFaultOfFleetIsFound(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, texts, c.want)
 		}
 	}
-	l := &Snapshot{At: now, Workers: []Worker{{Name: "a", ReportsNoRows: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", CountError: "no index"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
+	l := &Snapshot{At: now, Workers: []Worker{{Name: "a", ReportsNoRows: true}, {Address: "b", Silent: true}, {Name: "c", Trouble: "database is away"}, {Name: "d", CountError: "no index"}, {Name: "e", Refused: "no end"}}, Targets: []Target{target(0, Target{Workers: 1, Manual: 1})}}
 	var found []string
 	for _, f := range new(finding.Tracker).Update(findFindings(l, func(string) recentCounts { return recentCounts{} }), now) {
 		found = append(found, f.Severity+" "+f.Subject)
 	}
-	if want := []string{"severe c", "warning b", "warning d", "info a", "info t"}; !slices.Equal(found, want) {
+	if want := []string{"severe c", "warning b", "warning d", "warning e", "info a", "info t"}; !slices.Equal(found, want) {
 		t.Errorf("the worst first: %v, want %v", found, want)
 	}
 	if got := findFindings(&Snapshot{At: now}, nil); len(got) != 1 || got[0].Cause != "no_worker" {

@@ -100,10 +100,11 @@ type row struct {
 	isTaken     bool      // its run has begun or is being written; nobody else may begin it
 	isGivenBack bool      // given back: no slot may begin it
 	mayStillRun bool      // the connection to the broker was lost while the broker had the row
+	isSetAside  bool      // the database refuses its end
 	isLaunching bool      // its process is being started
 	process     *launch.Process
 	isRevoked   bool          // the process was killed because the claim had ended or was about to
-	writtenCh   chan struct{} // closed when the row is written
+	writtenCh   chan struct{} // closed when the row is written or set aside
 }
 
 // maxOutput is the number of bytes that are kept of an output whose column has room for more.
@@ -408,7 +409,11 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer manualResult) {
 		b.rowTasks.Go(func() { b.awaitStrayRun(r) })
 		return
 	}
-	b.machine.Done(r.ID)
+	if r.isSetAside {
+		b.machine.FreePlace(r.ID)
+	} else {
+		b.machine.Done(r.ID)
+	}
 	b.fetchPace.observeEnd(r.Target, time.Since(r.submittedAt))
 	if b.guard != nil { // without a launcher a fetch starts rows, too, so accepting more rows than there are places would gain nothing
 		b.machine.SetEndsPerFetch(r.Target, b.fetchPace.endsPerFetch(r.Target))

@@ -75,6 +75,7 @@ var (
 	descManual      = prometheus.NewDesc("jobd_manual_waiting", "Jobs that a run-manual waits for.", nil, nil)
 	descPending     = prometheus.NewDesc("jobd_writes_pending", "Row changes that wait for the database.", nil, nil)
 	descBytes       = prometheus.NewDesc("jobd_writes_pending_bytes", "Outputs in memory that wait for the database.", nil, nil)
+	descRefused     = prometheus.NewDesc("jobd_writes_refused", "Row changes that the database has refused for long.", nil, nil)
 	descDatabase    = prometheus.NewDesc("jobd_database_up", "1 if the last statement was answered by the database.", nil, nil)
 	descBroker      = prometheus.NewDesc("jobd_broker_up", "1 when the broker is connected.", nil, nil)
 )
@@ -87,7 +88,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, v := range c.vectors() {
 		v.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{descConcurrency, descPaused, descQueued, descRunning, descManual, descPending, descBytes, descDatabase, descBroker} {
+	for _, d := range []*prometheus.Desc{descConcurrency, descPaused, descQueued, descRunning, descManual, descPending, descBytes, descRefused, descDatabase, descBroker} {
 		ch <- d
 	}
 }
@@ -113,6 +114,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descManual, float64(manual))
 	gauge(descPending, float64(pending))
 	gauge(descBytes, float64(bytes))
+	refused, _, _ := c.bridge.writer.refusal()
+	gauge(descRefused, float64(refused))
 	gauge(descDatabase, boolFloat(c.bridge.database.works()))
 	gauge(descBroker, boolFloat(c.bridge.link.Health() == nil))
 }

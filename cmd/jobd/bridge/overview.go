@@ -30,6 +30,11 @@ func (b *Bridge) Overview() overview.Daemon {
 	if err := b.Health(); err != nil {
 		l.Trouble = err.Error()
 	}
+	if rows, id, err := b.writer.refusal(); rows == 1 {
+		l.Refused = fmt.Sprintf("the database refuses a change of row %d: %v", id, err)
+	} else if rows > 1 {
+		l.Refused = fmt.Sprintf("the database refuses changes of %d rows, among them row %d: %v", rows, id, err)
+	}
 	l.Bounds, l.Runs = daemon.HistogramBuckets(b.metrics.runTime)
 	return l
 }

@@ -275,22 +275,35 @@ func commandArgs(command string, id int64) []string {
 
 // finish writes a row's end and returns the job's result. A client that waits for the job gets its answer
 // when the row is written, or after answerTimeout if that takes longer. While a write waits for the
-// database, only the writer may hold the outputs: it limits the memory that they take.
+// database, only the writer may hold the outputs: it limits the memory that they take. If the database
+// refuses the row, the writer goes on, and the row's place is free for another row.
 func (b *Bridge) finish(r *row, f store.Result) (result string) {
 	f.Started = r.startedAt
-	writeDone := b.writer.enqueue(&change{kind: changeFinish, id: r.ID, result: f})
+	end := &change{kind: changeFinish, id: r.ID, result: f}
+	writeDone := b.writer.enqueue(end)
 	answer := manualResult{outcome: jobResultOf(f)}
 	result = answer.outcome.Result
 	if r.wait == nil {
 		answer.outcome = control.JobResult{}
 	}
-	var v writeResult
+	var answerLate <-chan time.Time
 	if r.wait != nil {
 		timer := time.NewTimer(answerTimeout)
 		defer timer.Stop()
+		answerLate = timer.C
+	}
+	setAside := end.setAside
+	if r.mayStillRun { // its place is free when that run has ended
+		setAside = nil
+	}
+	for {
 		select {
-		case v = <-writeDone:
-		case <-timer.C:
+		case v := <-writeDone:
+			failpoint.Reach("slot: finished")
+			b.recordLost(r, v)
+			b.leaveBroker(r, result, answer)
+			return result
+		case <-answerLate:
 			if b.cfg.Orphans == requeueOrphans && b.store.HasClaimsTable() { // the row runs again if the lease is lost now
 				answer = manualResult{reason: fmt.Sprintf("job %d has ended (%s), but that cannot be written yet: it may be run again", r.ID, result)}
 			}
@@ -298,15 +311,16 @@ func (b *Bridge) finish(r *row, f store.Result) (result string) {
 			b.sendResult(r.wait, answer)
 			b.mu.Unlock()
 			answer = manualResult{}
-			v = <-writeDone
+		case <-setAside:
+			r.isSetAside = true
+			b.leaveBroker(r, result, answer)
+			go func() { // ends with the writer
+				b.recordLost(r, <-writeDone)
+				b.withMachine(func() { b.machine.Done(r.ID) })
+			}()
+			return result
 		}
-	} else {
-		v = <-writeDone
 	}
-	failpoint.Reach("slot: finished")
-	b.recordLost(r, v)
-	b.leaveBroker(r, result, answer)
-	return result
 }
 
 func jobResultOf(f store.Result) control.JobResult {

@@ -43,6 +43,8 @@ type change struct {
 	retryAt        time.Time
 	failures       int
 	done           chan writeResult
+	setAside       chan struct{} // closed when nobody should wait for the result any more, because the database refuses the row
+	isSetAside     bool
 }
 
 // writeResult is the result of a change.
@@ -69,6 +71,8 @@ type writer struct {
 	bytes                 int64                 // bytes of outputs in memory
 	failingChanges        map[*change]bool      // changes for which the database was away at the last try
 	awayErr               error                 // the last error of one of failingChanges
+	refusedChanges        map[*change]error     // changes that the database has refused for long, and why
+	asideCount            int                   // number of changes that are set aside
 	changesInTransactions int                   // number of changes in transactions
 	isWritingLarge        bool                  // a large change is in a transaction
 	lastStart             time.Time             // when the last transaction began
@@ -92,13 +96,20 @@ const (
 	minRetryPause  = 50 * time.Millisecond
 	maxRetryPause  = 2 * time.Second
 
+	// A row that the database has refused minRefusals times, for seven seconds, even with less output, may be
+	// refused for days. It is tried again after refusalPause, and set aside. If maxSetAside rows are set aside, the
+	// fault is not in a few rows; further rows keep their places, so that their targets come to a halt.
+	minRefusals  = 9
+	refusalPause = 30 * time.Second
+	maxSetAside  = 100
+
 	// spoolDelay is the age at which a result is spooled although no write of it has failed: a write to a
 	// server that does not answer takes long to fail, and the daemon may be killed meanwhile.
 	spoolDelay = 2 * time.Second
 )
 
 func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, reportHealth func(error)) *writer {
-	return &writer{store: s, spool: sp, metrics: m, log: log, reportHealth: reportHealth, wake: make(chan struct{}, maxTransactions), unwrittenChanges: make(map[*change]time.Time), failingChanges: make(map[*change]bool)}
+	return &writer{store: s, spool: sp, metrics: m, log: log, reportHealth: reportHealth, wake: make(chan struct{}, maxTransactions), unwrittenChanges: make(map[*change]time.Time), failingChanges: make(map[*change]bool), refusedChanges: make(map[*change]error)}
 }
 
 // write queues a change and waits until it is written, lost, or the writer stops.
@@ -107,7 +118,7 @@ func (w *writer) write(c *change) writeResult { return <-w.enqueue(c) }
 // enqueue adds a change to the changes that wait to be written. The channel c.done gets one
 // result.
 func (w *writer) enqueue(c *change) <-chan writeResult {
-	c.done = make(chan writeResult, 1)
+	c.done, c.setAside = make(chan writeResult, 1), make(chan struct{})
 	c.size = int64(len(c.result.Stdout) + len(c.result.Stderr))
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -421,11 +432,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		case isLost:
 			hasRemoved = w.finishChange(c, writeResult{lostReason: lossReason}) || hasRemoved
 		case result.FailedRows[c.id] != nil:
-			c.failures++
-			c.retryAt = time.Now().Add(retryDelay(c.failures))
-			if c.isFailureNews() {
-				w.log.Error().Err(result.FailedRows[c.id]).Int64("id", c.id).Msg("row is refused; trying again")
-			}
+			w.recordRefusal(c, result.FailedRows[c.id])
 			retry = append(retry, c)
 		case slices.Contains(result.BusyRows, c.id):
 			c.retryAt = time.Now().Add(busyRetryPause)
@@ -438,6 +445,51 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 		w.spool.syncRemovals()
 	}
 	return err
+}
+
+// recordRefusal records that the database has refused a row, and sets the row's end aside after many refusals
+// if it is in the spool or there is memory for it.
+func (w *writer) recordRefusal(c *change, err error) {
+	c.failures++
+	c.retryAt = time.Now().Add(retryDelay(c.failures))
+	if c.isFailureNews() {
+		w.log.Error().Err(err).Int64("id", c.id).Msg("row is refused; trying again")
+	}
+	if c.failures < minRefusals {
+		return
+	}
+	c.retryAt = time.Now().Add(refusalPause)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refusedChanges[c] = err
+	if c.kind == changeFinish && !c.isSetAside && w.asideCount < maxSetAside && (c.spoolToken != 0 || w.bytes <= maxOutputMemory) {
+		c.isSetAside = true
+		w.asideCount++
+		close(c.setAside)
+	}
+}
+
+// forget removes a change that has its result from the writer's records. w.mu is held.
+func (w *writer) forget(c *change) {
+	w.bytes -= c.size
+	delete(w.unwrittenChanges, c)
+	delete(w.refusedChanges, c)
+	if c.isSetAside {
+		w.asideCount--
+	}
+}
+
+// refusal returns how many rows the database has refused for long, and why it refuses the one with the
+// smallest id.
+func (w *writer) refusal() (rows int, id int64, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c, refusalErr := range w.refusedChanges {
+		if err == nil || c.id < id {
+			id, err = c.id, refusalErr
+		}
+	}
+	return len(w.refusedChanges), id, err
 }
 
 // recordAway records the outcome of a transaction. It reports an error while the database is away for
@@ -486,8 +538,7 @@ func (w *writer) restoreOutputs(c *change) error {
 // finishChange sends a change's result, and reports whether it has removed the change from the spool.
 func (w *writer) finishChange(c *change, v writeResult) (hasRemoved bool) {
 	w.mu.Lock()
-	w.bytes -= c.size
-	delete(w.unwrittenChanges, c) // from here on, nobody else spools it
+	w.forget(c) // from here on, nobody else spools it
 	w.mu.Unlock()
 	if hasRemoved = c.spoolToken != 0 && !c.isUnreadable; hasRemoved {
 		w.spool.removeResult(c.spoolToken, c.id)
@@ -530,8 +581,7 @@ func (w *writer) abandon(c *change) {
 	if c.kind == changeFinish && !w.saveToSpool(c) && !w.saveShortened(c) {
 		w.log.Error().Int64("id", c.id).Bool("ok", c.result.OK).Msg("result could not be written before the daemon stopped")
 	}
-	delete(w.unwrittenChanges, c)
-	w.bytes -= c.size
+	w.forget(c)
 	c.done <- writeResult{err: errStopped}
 }
 

@@ -690,3 +690,109 @@ func TestOnlyWriterHoldsOutputs(t *testing.T) {
 	eventually(t, "the whole outputs are freed", func() bool { runtime.GC(); return freedCount.Load() == 2 })
 	f.table.SetError(nil)
 }
+
+// refusingStore is a store that refuses the ends of some rows, and takes all other changes.
+type refusingStore struct {
+	*storetest.Memory
+	refuses *atomic.Bool
+	ids     []int64
+}
+
+func (s refusingStore) Write(ctx context.Context, b store.Batch) (store.WriteResult, error) {
+	var refused []int64
+	if s.refuses.Load() {
+		b.FinishRows = slices.DeleteFunc(slices.Clone(b.FinishRows), func(f store.Result) bool {
+			isRefused := slices.Contains(s.ids, f.ID)
+			if isRefused {
+				refused = append(refused, f.ID)
+			}
+			return isRefused
+		})
+	}
+	w, err := s.Memory.Write(ctx, b)
+	for _, id := range refused {
+		w.FailedRows[id] = errors.New("trigger says no")
+	}
+	return w, err
+}
+
+// TestRefusedEndsFreeTheirPlaces: rows whose ends the database refuses do not stop their target. Their
+// results are written once the database takes them. A row that somebody makes waiting again meanwhile runs only
+// after that.
+func TestRefusedEndsFreeTheirPlaces(t *testing.T) {
+	t.Parallel()
+	table, cfg := storetest.NewTable(), configFor(t, "a")
+	cfg.Targets[0].Concurrency = 2
+	cfg.Lease = time.Minute
+	writeLauncher(t, &cfg, "echo $id")
+	s := refusingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool), []int64{1, 2}}
+	s.refuses.Store(true)
+	f := &fixture{t: t, table: table}
+	f.insert(store.Waiting, "a", 1, 2, 3, 4)
+	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	f.Bridge = b
+	f.await(store.Done, 3, 4)
+	if f.rowStatus(1) != store.Running || f.rowStatus(2) != store.Running {
+		t.Errorf("the refused rows are %s and %s", f.rowStatus(1), f.rowStatus(2))
+	}
+	eventually(t, "no place is taken", func() bool { return b.Status().Targets[0].Length == 0 })
+	if got, want := b.Overview().Refused, "the database refuses changes of 2 rows, among them row 1: trigger says no"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	table.SetStatus(1, store.Waiting)
+	b.Poll(nil)
+	f.await(store.Accepted, 1)
+	time.Sleep(50 * time.Millisecond)
+	if got := f.rowStatus(1); got != store.Accepted {
+		t.Errorf("a row is %s before its earlier run is settled", got)
+	}
+	s.refuses.Store(false)
+	b.writer.retryRefused()
+	f.await(store.Done, 1, 2)
+	eventually(t, "nothing is refused", func() bool { return b.Overview().Refused == "" })
+	if changes, bytes := b.writer.backlog(); changes != 0 || bytes != 0 || b.writer.asideCount != 0 {
+		t.Errorf("%d changes and %d bytes are left, %d are set aside", changes, bytes, b.writer.asideCount)
+	}
+}
+
+// retryRefused tries all changes again now.
+func (w *writer) retryRefused() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.pendingChanges {
+		c.retryAt = time.Time{}
+	}
+	w.wakeLoop()
+}
+
+// TestFewRefusedEndsAreSetAside: places are freed only while few rows are refused.
+func TestFewRefusedEndsAreSetAside(t *testing.T) {
+	w := newWriter(&scriptedStore{}, nil, newMetrics(), zerolog.Nop(), func(error) {})
+	var changes []*change
+	for id := range int64(maxSetAside + 2) {
+		c := &change{kind: changeFinish, id: id}
+		w.enqueue(c)
+		for range minRefusals {
+			if c.isSetAside {
+				t.Fatalf("row %d is set aside after %d refusals", id, c.failures)
+			}
+			w.recordRefusal(c, errors.New("no"))
+		}
+		if c.isSetAside != (id < maxSetAside) {
+			t.Fatalf("row %d is set aside: %v", id, c.isSetAside)
+		}
+		changes = append(changes, c)
+	}
+	w.finishChange(changes[0], writeResult{})
+	last := changes[len(changes)-1]
+	if w.recordRefusal(last, errors.New("no")); !last.isSetAside {
+		t.Error("a row that has waited for room is not set aside")
+	}
+	if rows, id, err := w.refusal(); rows != maxSetAside+1 || id != 1 || err == nil {
+		t.Errorf("%d rows are refused, among them %d: %v", rows, id, err)
+	}
+}

@@ -14,6 +14,7 @@ type Daemon struct {
 	Targets []Target `json:"targets"`
 	Manual  int      `json:"manual"`  // jobs for which a run-manual waits
 	Trouble string   `json:"trouble"` // why it cannot work; "" if it can
+	Refused string   `json:"refused"` // which rows the database refuses, and why; "" for none
 	// Runs counts rows by the time that they ran, in buckets with these upper Bounds in seconds;
 	// the last bucket has no bound.
 	Bounds []float64 `json:"bounds"`

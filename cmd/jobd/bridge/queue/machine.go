@@ -122,10 +122,11 @@ func (t *target) endsDuringFetch() int {
 
 // job is a row that the machine has accepted.
 type job struct {
-	row       Row
-	arrival   uint64
-	isRunning bool // no longer in its target's queue
-	rerunRow  *Row
+	row        Row
+	arrival    uint64
+	isRunning  bool // no longer in its target's queue
+	hasNoPlace bool // see FreePlace
+	rerunRow   *Row
 }
 
 // New returns a machine without targets.
@@ -292,6 +293,21 @@ func (m *Machine) enqueue(t *target, row Row) {
 // HasRow reports whether a row is queued or running here.
 func (m *Machine) HasRow(id int64) bool { return m.jobs[id] != nil }
 
+// FreePlace frees the place of a started row before Done. If the row is accepted again, it still runs
+// only after Done.
+func (m *Machine) FreePlace(id int64) {
+	if j := m.jobs[id]; j != nil && j.isRunning && !j.hasNoPlace {
+		j.hasNoPlace = true
+		m.leavePlace(j)
+	}
+}
+
+func (m *Machine) leavePlace(j *job) {
+	if t := m.targets[j.row.Target]; t != nil {
+		t.running--
+	}
+}
+
 // Done is called when a started row has left the broker. It reports whether the row was running
 // here.
 func (m *Machine) Done(id int64) bool {
@@ -300,8 +316,8 @@ func (m *Machine) Done(id int64) bool {
 		return false
 	}
 	delete(m.jobs, id)
-	if t := m.targets[j.row.Target]; t != nil {
-		t.running--
+	if !j.hasNoPlace {
+		m.leavePlace(j)
 	}
 	if j.rerunRow != nil {
 		m.Accept([]Row{*j.rerunRow})

@@ -41,8 +41,9 @@ func (t *naiveTarget) endsDuringFetch() (rows int) {
 // naiveRow is a row as the naive machine knows it.
 type naiveRow struct {
 	Row
-	isRunning bool
-	repeats   []Row
+	isRunning  bool
+	hasNoPlace bool
+	repeats    []Row
 }
 
 func (n *naiveMachine) findTarget(name string) *naiveTarget {
@@ -66,7 +67,7 @@ func (n *naiveMachine) findRow(id int64) *naiveRow {
 func (n *naiveMachine) countRows(target string, running bool) int {
 	c := 0
 	for _, r := range n.rows {
-		if r.Target == target && r.isRunning == running {
+		if r.Target == target && r.isRunning == running && !r.hasNoPlace {
 			c++
 		}
 	}
