@@ -79,3 +79,25 @@ func TestInvalidQueryIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestRowIsFoundByAnyID: the id of a row may have 64 bits.
+func TestRowIsFoundByAnyID(t *testing.T) {
+	listener, err := daemon.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := New(Config{Master: master.New(master.Options{PingInterval: time.Hour, PokeThrottle: time.Hour, WorkerTimeout: time.Second, Log: zerolog.Nop()}), Door: door.NewOnListener(listener, door.Options{TrustLocal: true}, zerolog.Nop(), "admin"), Probes: http.NotFoundHandler()})
+	for path, want := range map[string]int{
+		"rows/1": 200, "rows/9007199254740993": 200, "rows/9223372036854775807": 200, "rows/9223372036854775808": 400, "rows/0": 400, "rows/x": 400,
+		"targets/a/rows?status=done&cursor=9007199254740993": 404, "targets/a/rows?status=done&cursor=0": 400,
+	} {
+		r := httptest.NewRequest("GET", "http://"+listener.Addr().String()+"/v1/"+path, nil)
+		r.RemoteAddr = "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%s: %d, %s", path, w.Code, w.Body)
+		}
+	}
+}

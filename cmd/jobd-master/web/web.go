@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -273,7 +274,7 @@ func (s *Server) getRows(r *http.Request) (any, error) {
 		return nil, err
 	}
 	q.Limit = int(limit)
-	if q.From, err = readNumber(query, "cursor", 1, 1<<53, 0); err != nil {
+	if q.From, err = readNumber(query, "cursor", 1, math.MaxInt64, 0); err != nil {
 		return nil, err
 	}
 	return rawResult(s.Master.Rows(r.Context(), q))
@@ -302,7 +303,7 @@ func (s *Server) findRows(r *http.Request) (any, error) {
 
 func rowID(r *http.Request) (int64, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	if err != nil || id < 1 || id > 1<<53 {
+	if err != nil || id < 1 {
 		return 0, invalidError("the id of a row must be a number, not %.40q", r.PathValue("id"))
 	}
 	return id, nil
