@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -314,39 +315,69 @@ fi
 }
 
 // TestStoppedDaemon: a daemon is stopped for longer than its locks last. Runs that have ended
-// meanwhile count, because nobody has taken their jobs.
+// meanwhile count, because nobody has taken their jobs. No other job of their batches begins before
+// the daemon has its locks again, so each job has one run.
 func TestStoppedDaemon(t *testing.T) {
-	s := newTestSite(t, "--lock-ttl", "5s", "--batch", "1", "--concurrency", "8")
-	s.start("-")
-	began, goOn := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "go-on")
-	if !s.post("POST", "/a/handler/add/x?lang=sh", fmt.Sprintf("echo >> %s; while ! [ -e %s ]; do sleep 0.05; done; echo $JOB_ID >> %s", began, goOn, s.runsPath())) {
-		t.Fatal("the handler is refused")
-	}
-	const jobs = 8
-	if !s.post("POST", "/a/job/x", strings.Repeat("1\n", jobs)) {
-		t.Fatal("the jobs are refused")
-	}
-	lines := func(path string) int {
-		text, _ := os.ReadFile(path)
-		return strings.Count(string(text), "\n")
-	}
-	s.waitUntil("the jobs run", func() bool { return lines(began) == jobs })
-	pid := s.daemons[0].PID()
-	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(7 * time.Second) // the runs end in the first second, and the locks expire within five
-	if ended := lines(s.runsPath()); ended != jobs {
-		t.Fatalf("only %d of %d runs have ended in time", ended, jobs)
-	}
-	_ = syscall.Kill(pid, syscall.SIGCONT)
-	s.waitUntil("the jobs have ended", func() bool {
-		c, ok := s.state()
-		return ok && c.OK == jobs
-	})
-	if runs := lines(s.runsPath()); runs != jobs {
-		t.Errorf("%d jobs ran %d times", jobs, runs)
+	for _, test := range []struct {
+		lang  string
+		batch int
+	}{{"sh", 1}, {"sh", 4}, {"http", 1}, {"http", 4}} {
+		t.Run(fmt.Sprint(test.lang, test.batch), func(t *testing.T) {
+			s := newTestSite(t, "--langs", "http,sh", "--lock-ttl", "5s", "--batch", fmt.Sprint(test.batch), "--concurrency", "8")
+			s.start("-")
+			began, goOn := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "go-on")
+			source := fmt.Sprintf("echo >> %s; while ! [ -e %s ]; do sleep 0.05; done; echo $1 >> %s", began, goOn, s.runsPath())
+			if test.lang == "http" {
+				script := source
+				server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if out, err := exec.Command("sh", "-c", script, "sh", r.Header.Get("job-id")).CombinedOutput(); err != nil {
+						t.Errorf("%v: %s", err, out)
+					}
+				}))
+				defer server.Close()
+				source = server.URL
+			}
+			if !s.post("POST", "/a/handler/add/x?lang="+test.lang, source) {
+				t.Fatal("the handler is refused")
+			}
+			const batches = 8
+			jobs := batches * test.batch
+			if !s.post("POST", "/a/job/x", strings.Repeat("1\n", jobs)) {
+				t.Fatal("the jobs are refused")
+			}
+			lines := func(path string) int {
+				text, _ := os.ReadFile(path)
+				return strings.Count(string(text), "\n")
+			}
+			s.waitUntil("the jobs run", func() bool { return lines(began) == batches })
+			pid := s.daemons[0].PID()
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(7 * time.Second) // the runs end in the first second, and the locks expire within five
+			if ended := lines(s.runsPath()); ended != batches {
+				t.Fatalf("only %d of %d runs have ended in time", ended, batches)
+			}
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			s.waitUntil("the jobs have ended", func() bool {
+				c, ok := s.state()
+				return ok && c.OK == int64(jobs)
+			})
+			if runs := lines(s.runsPath()); runs != jobs {
+				t.Errorf("%d jobs ran %d times", jobs, runs)
+			}
+			s.daemons[0].Stop()
+			events, err := os.ReadFile(filepath.Join(s.dataDir(), "events.log"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(events)) {
+				if strings.Contains(line, `"event":"ended"`) && !strings.Contains(line, `"try":1,"code":"ok"`) {
+					t.Error(line)
+				}
+			}
+		})
 	}
 }
 

@@ -194,10 +194,15 @@ func (b *backend) wakePick() {
 func (b *backend) usableSysid() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.awayReason != nil || boot.Since()-b.renewedAt >= b.engine.cfg.LockTTL {
+	if b.awayReason != nil || !b.holds(b.sysid) {
 		return ""
 	}
 	return b.sysid
+}
+
+// holds reports whether the locks of a sysid have not expired. The caller holds mu.
+func (b *backend) holds(sysid string) bool {
+	return b.sysid == sysid && boot.Since()-b.renewedAt < b.engine.cfg.LockTTL
 }
 
 // keepSysid reserves a sysid, and renews the sysid and the locks of the jobs in hand until the
@@ -395,12 +400,18 @@ func (b *backend) renew() bool {
 	return true
 }
 
+// lastAnswersWait is less than renewMargin for the shortest --lock-ttl.
+const lastAnswersWait = 100 * time.Millisecond
+
 // loseSysid gives up a sysid because other daemons may have taken its jobs.
 func (b *backend) loseSysid(sysid string) {
 	b.engine.metrics.sysidsLost.Inc()
 	b.mu.Lock()
 	b.sysid, b.lostAt = "", boot.Since()
+	b.mu.Unlock()
+	b.engine.sleep(lastAnswersWait) // after a stop of this daemon, the answers of its handlers wait in sockets
 	jobs := 0
+	b.mu.Lock()
 	for _, r := range b.runsInHand {
 		if r.sysid == sysid {
 			jobs++

@@ -67,7 +67,7 @@ func (b *backend) addRunning(batches []*batch, sysid string) bool {
 			b.runsInHand[r.ID] = r
 		}
 	}
-	return b.sysid == sysid
+	return b.holds(sysid)
 }
 
 // startBatch starts a batch, for which a slot has been taken. If held is false because the sysid
@@ -93,11 +93,22 @@ func (bt *batch) run() {
 	for i, r := range bt.runs {
 		jobs[i] = runner.Job{ID: r.ID, Payload: r.Payload, Tries: r.Tries}
 	}
-	err := bt.engine.runner.Run(bt.ctx, runner.Batch{Client: bt.client, Type: bt.typ, Handler: bt.handler, Jobs: jobs, MustEnd: func() bool { return !bt.engine.isHandingOut() }}, bt)
+	err := bt.engine.runner.Run(bt.ctx, runner.Batch{Client: bt.client, Type: bt.typ, Handler: bt.handler, Jobs: jobs, MustEnd: bt.mustEnd}, bt)
 	if err != nil {
 		bt.engine.noteHostError(bt.handler.Lang, err)
 	}
 	bt.finish()
+}
+
+// mustEnd reports whether no other job of the batch may begin: this daemon hands out no more jobs,
+// or the locks have expired, such as while this daemon was stopped.
+func (bt *batch) mustEnd() bool {
+	if !bt.engine.isHandingOut() {
+		return true
+	}
+	bt.backend.mu.Lock()
+	defer bt.backend.mu.Unlock()
+	return !bt.backend.holds(bt.runs[0].sysid)
 }
 
 // Started and Ended implement runner.Reporter.
