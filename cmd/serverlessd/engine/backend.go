@@ -242,7 +242,7 @@ func (b *backend) updateSysids() bool {
 	return b.renew() && b.freeOldSysids()
 }
 
-// lostRunsTimeout bounds the wait for the ends of runs whose locks were lost.
+// lostRunsTimeout bounds the wait for the ends of runs whose locks were lost, while the store answers.
 const lostRunsTimeout = 10 * time.Second
 
 // lostRunsEnded reports whether the ends of all runs are written. After a sysid was lost, this daemon
@@ -250,7 +250,16 @@ const lostRunsTimeout = 10 * time.Second
 func (b *backend) lostRunsEnded() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.runsInHand) == 0 || boot.Since()-b.lostAt > lostRunsTimeout
+	waited := boot.Since() - b.lostAt
+	switch {
+	case len(b.runsInHand) == 0:
+		return true
+	case b.awayReason == nil:
+		waited = min(waited, time.Since(b.answersSince))
+	case len(b.queue) > 0: // write notices when the store answers again
+		return false
+	}
+	return waited > lostRunsTimeout
 }
 
 func (b *backend) currentSysid() string {

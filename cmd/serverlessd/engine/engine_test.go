@@ -59,12 +59,12 @@ func awaitClosed(t *testing.T, name string, c <-chan struct{}) {
 // gatedStore is a store whose calls can be delayed or made to fail.
 type gatedStore struct {
 	store.Store
-	counting, taking testGate
-	isAway           atomic.Bool  // every call fails
-	failLeave        atomic.Int32 // how many of the next calls of Leave fail
-	leaveCount       atomic.Int32
-	takeCalls        atomic.Int32 // jobs
-	largest          atomic.Int64 // maximum number of bytes that one Take has returned
+	counting, taking, ending testGate
+	isAway                   atomic.Bool  // every call fails
+	failLeave                atomic.Int32 // how many of the next calls of Leave fail
+	leaveCount               atomic.Int32
+	takeCalls                atomic.Int32 // jobs
+	largest                  atomic.Int64 // maximum number of bytes that one Take has returned
 }
 
 // testGate makes its callers wait while it is shut.
@@ -151,6 +151,9 @@ func (g *gatedStore) Waiting(ctx context.Context) ([]store.DueType, time.Duratio
 
 func (g *gatedStore) End(ctx context.Context, sysid string, ends []store.RunEnd) ([]bool, error) {
 	if err := g.awayError(); err != nil {
+		return nil, err
+	}
+	if err := g.ending.pass(ctx); err != nil {
 		return nil, err
 	}
 	return g.Store.End(ctx, sysid, ends)

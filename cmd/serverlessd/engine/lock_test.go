@@ -222,6 +222,41 @@ func TestStoreOutage(t *testing.T) {
 	}
 }
 
+// TestEndsAfterLongOutage: when a store is back after a long outage, no job is taken again before the
+// ends of the runs are written, although the writes answer later than other calls.
+func TestEndsAfterLongOutage(t *testing.T) {
+	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
+	s.ending = newGate()
+	e := startEngineAs(t, t.TempDir(), func(cfg *Config) { cfg.LockTTL = time.Second }, s)
+	defer e.Shutdown(context.Background())
+	b := e.backends[0]
+	addBlockingHandler(t, e, "a-x", file)
+	id := add(t, e, "a-x", "1")[0]
+	awaitState(t, e, id, job.Running)
+	s.isAway.Store(true)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "the run has ended, and its lock is lost", func() error {
+		if b.allWritten() || b.currentSysid() != "" {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	b.mu.Lock()
+	b.lostAt -= time.Hour
+	b.mu.Unlock()
+	s.isAway.Store(false)
+	time.Sleep(3 * time.Second) // long enough to take the job again
+	close(s.ending.open)
+	if rec := awaitState(t, e, id, job.Succeeded); rec.Tries != 1 {
+		t.Errorf("%+v", rec)
+	}
+	if tries, err := os.ReadFile(file + ".tries"); err != nil || string(tries) != "1\n" {
+		t.Errorf("%q, %v", tries, err)
+	}
+}
+
 // TestLostSysid: a daemon whose sysid was removed ends its runs, and takes the jobs again under a
 // new sysid.
 func TestLostSysid(t *testing.T) {
