@@ -314,8 +314,8 @@ fi
 	}
 }
 
-// TestStoppedDaemon: a daemon is stopped for longer than its locks last. Runs that have ended
-// meanwhile count, because nobody has taken their jobs. No other job of their batches begins before
+// TestStoppedDaemon: a daemon is stopped for longer than its locks and its runs last. Runs that have
+// ended meanwhile count, because nobody has taken their jobs. No other job of their batches begins before
 // the daemon has its locks again, so each job has one run.
 func TestStoppedDaemon(t *testing.T) {
 	for _, test := range []struct {
@@ -323,7 +323,7 @@ func TestStoppedDaemon(t *testing.T) {
 		batch int
 	}{{"sh", 1}, {"sh", 4}, {"http", 1}, {"http", 4}} {
 		t.Run(fmt.Sprint(test.lang, test.batch), func(t *testing.T) {
-			s := newTestSite(t, "--langs", "http,sh", "--lock-ttl", "5s", "--batch", fmt.Sprint(test.batch), "--concurrency", "8")
+			s := newTestSite(t, "--langs", "http,sh", "--lock-ttl", "5s", "--job-timeout", "4s", "--batch", fmt.Sprint(test.batch), "--concurrency", "8")
 			s.start("-")
 			began, goOn := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "go-on")
 			source := fmt.Sprintf("echo >> %s; while ! [ -e %s ]; do sleep 0.05; done; echo $1 >> %s", began, goOn, s.runsPath())

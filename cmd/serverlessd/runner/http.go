@@ -27,6 +27,9 @@ const (
 	idleConnTimeout = time.Second
 	// maxIdleConns limits the idle connections that are kept for a host.
 	maxIdleConns = 256
+	// lastReplyWait is how long a request whose time is over waits for a reply: after a stop of this
+	// daemon, the reply waits in the socket.
+	lastReplyWait = 100 * time.Millisecond
 )
 
 func newClient(o Options) *http.Client {
@@ -76,8 +79,9 @@ func checkDial(address string, allowedPrefixes []netip.Prefix) error {
 // ended.
 func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body []byte) (int, http.Header, []byte, *runFault) {
 	timeout := r.timeout(b.Handler)
-	timeoutCtx, cancel := context.WithTimeout(ctx, timeout)
+	timeoutCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer time.AfterFunc(timeout, func() { time.AfterFunc(lastReplyWait, cancel) }).Stop()
 	method := cmp.Or(b.Handler.Method, http.MethodPost)
 	brokenFault := func(err error) *runFault {
 		switch {
