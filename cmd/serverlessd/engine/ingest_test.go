@@ -258,52 +258,67 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// TestPutBackOfChangedFile: a file is put back that had only a part of its jobs when it was read. No
-// job is lost.
+// TestPutBackOfChangedFile: a file is put back that had only a part of its jobs when it was read, or
+// that is deleted meanwhile. No job is lost, and none is said to be set aside.
 func TestPutBackOfChangedFile(t *testing.T) {
-	dir, isGrown := t.TempDir(), new(atomic.Bool)
-	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	s.Store = refusingStore{s.Store, isGrown}
-	e := startEngine(t, dir, s)
-	defer e.Shutdown(context.Background())
-	ids := add(t, e, "a-x", "more than ten bytes", "as many as the first")
-	for _, id := range ids {
-		waitUntil(t, "it is set aside", func() error { return e.journal.AwaitStored(t.Context(), id) })
-	}
-	isGrown.Store(true)
-	file := string(ids[0]) + ".bad"
-	path := filepath.Join(dir, "journal", file)
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transit := e.backends[0].transit
-	if err := errors.Join(transit.Acquire(t.Context(), 1), os.Truncate(path, int64(bytes.LastIndex(content, []byte("#:Batch"))))); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error)
-	go func() {
-		_, err := e.PutBack(t.Context(), file)
-		done <- err
-	}()
-	waitUntil(t, "PutBack has begun", func() error {
-		if e.putBackMu.TryLock() {
-			e.putBackMu.Unlock()
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	time.Sleep(50 * time.Millisecond) // it reads the file now
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	transit.Release(1)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range ids {
-		if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
-			t.Errorf("%s: %+v, %v", id, rec, err)
-		}
+	for name, change := range map[string]func(path string, content []byte) error{
+		"grown":   func(path string, content []byte) error { return os.WriteFile(path, content, 0o600) },
+		"deleted": func(path string, _ []byte) error { return os.Remove(path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, isGrown := t.TempDir(), new(atomic.Bool)
+			s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+			s.Store = refusingStore{s.Store, isGrown}
+			e := startEngine(t, dir, s)
+			defer e.Shutdown(context.Background())
+			ids := add(t, e, "a-x", "more than ten bytes", "as many as the first")
+			for _, id := range ids {
+				waitUntil(t, "it is set aside", func() error { return e.journal.AwaitStored(t.Context(), id) })
+			}
+			isGrown.Store(true)
+			file := string(ids[0]) + ".bad"
+			path := filepath.Join(dir, "journal", file)
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "grown" {
+				if err := os.Truncate(path, int64(bytes.LastIndex(content, []byte("#:Batch")))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			transit := e.backends[0].transit
+			if err := transit.Acquire(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error)
+			go func() {
+				_, err := e.PutBack(t.Context(), file)
+				done <- err
+			}()
+			waitUntil(t, "PutBack has begun", func() error {
+				if e.putBackMu.TryLock() {
+					e.putBackMu.Unlock()
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			time.Sleep(50 * time.Millisecond) // it reads the file now
+			if err := change(path, content); err != nil {
+				t.Fatal(err)
+			}
+			transit.Release(1)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range ids {
+				if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
+					t.Errorf("%s: %+v, %v", id, rec, err)
+				}
+			}
+			if aside, n := e.journal.SetAsideJobs(), e.journal.Stats().AsideFiles; len(aside) > 0 || n > 0 {
+				t.Errorf("%v are said to be set aside, in %d files", aside, n)
+			}
+		})
 	}
 }

@@ -126,10 +126,14 @@ func (j *Journal) ReadAsideFile(name string) (aside AsideFile, err error) {
 func (j *Journal) RemoveAsideFile(a *AsideFile) error {
 	j.asideMu.Lock()
 	defer j.asideMu.Unlock()
-	if !j.fileHasSize(a.File, a.Bytes) {
+	size, err := j.fileSize(a.File)
+	if err == nil && size != a.Bytes {
 		return ErrAsideChanged
 	}
-	if err := j.opt.Files.Remove(a.File); err != nil {
+	if err == nil {
+		err = j.opt.Files.Remove(a.File)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a person may have deleted it meanwhile
 		return err
 	}
 	if err := j.opt.Files.Sync(); err != nil {

@@ -254,7 +254,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 func (j *Journal) writeFile(name string, size int64, write func(to File) error) (fresh bool, err error) {
 	f, err := j.opt.Files.Create(name)
 	if fresh = true; errors.Is(err, os.ErrExist) {
-		if j.fileHasSize(name, size) {
+		if n, err := j.fileSize(name); err == nil && n == size {
 			return false, nil
 		}
 		fresh = false // an earlier write of it was cut short
@@ -278,15 +278,13 @@ func (j *Journal) writeFile(name string, size int64, write func(to File) error) 
 	return true, nil
 }
 
-// fileHasSize reports whether a file exists with this size.
-func (j *Journal) fileHasSize(name string, bytes int64) bool {
+func (j *Journal) fileSize(name string) (int64, error) {
 	f, err := j.opt.Files.Open(name)
 	if err != nil {
-		return false
+		return 0, err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	return err == nil && size == bytes
+	return f.Size()
 }
 
 func (s *segment) copyTo(to File, at, size int64) error {
