@@ -322,3 +322,41 @@ func TestPutBackOfChangedFile(t *testing.T) {
 		})
 	}
 }
+
+// TestPutBackOfDamagedFile: of a file that is partly damaged, the other jobs are put back, and the
+// damaged part is kept in a file of its own.
+func TestPutBackOfDamagedFile(t *testing.T) {
+	dir, isGrown := t.TempDir(), new(atomic.Bool)
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	s.Store = refusingStore{s.Store, isGrown}
+	e := startEngine(t, dir, s)
+	defer e.Shutdown(context.Background())
+	ids := add(t, e, "a-x", "more than ten bytes", "a second long line", "a third long line")
+	for _, id := range ids {
+		waitUntil(t, "it is set aside", func() error { return e.journal.AwaitStored(t.Context(), id) })
+	}
+	isGrown.Store(true)
+	path := filepath.Join(dir, "journal", string(ids[0])+".bad")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Replace(content, []byte("second"), []byte("sec\x00nd"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := e.PutBack(t.Context(), filepath.Base(path)); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, id := range []job.ID{ids[0], ids[2]} {
+		if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
+			t.Errorf("%s: %+v, %v", id, rec, err)
+		}
+	}
+	files, err := e.AsideFiles()
+	if err != nil || len(files) != 1 || len(files[0].Jobs) != 0 || e.journal.Stats().AsideFiles != 1 {
+		t.Fatalf("%+v, %v", files, err)
+	}
+	if kept, err := os.ReadFile(filepath.Join(dir, "journal", files[0].File)); err != nil || !bytes.Contains(kept, []byte("a sec\x00nd long line")) {
+		t.Errorf("%q, %v", kept, err)
+	}
+}

@@ -18,6 +18,8 @@ type AsideFile struct {
 	Bytes    int64
 	Jobs     []Entry   // empty if the file is damaged, because its jobs are then not known
 	Accepted time.Time // when the first job was accepted; zero: unknown
+
+	damaged []span // pieces of a file with jobs; the jobs in them are not known
 }
 
 // AsideError says that a job was set aside.
@@ -106,6 +108,7 @@ func (j *Journal) ReadAsideFile(name string) (aside AsideFile, err error) {
 	s := &segment{name: name, file: f, readableTo: aside.Bytes}
 	err = s.scan(0, s.readableTo, func(at int64, r record, state recordState) bool {
 		if state != recordWhole {
+			aside.damaged = append(aside.damaged, span{at, at + int64(r.size)})
 			return true
 		}
 		if aside.Accepted.IsZero() {
@@ -124,6 +127,9 @@ func (j *Journal) ReadAsideFile(name string) (aside AsideFile, err error) {
 // RemoveAsideFile removes a file of jobs that were set aside. It must be called only when the jobs
 // are in a store. It returns ErrAsideChanged if the file then has other jobs, too.
 func (j *Journal) RemoveAsideFile(a *AsideFile) error {
+	if err := j.keepDamage(a); err != nil {
+		return err
+	}
 	j.asideMu.Lock()
 	defer j.asideMu.Unlock()
 	size, err := j.fileSize(a.File)
@@ -146,6 +152,23 @@ func (j *Journal) RemoveAsideFile(a *AsideFile) error {
 		delete(j.asideJobs, a.Jobs[i].ID)
 	}
 	return nil
+}
+
+// keepDamage copies the damaged pieces of a file with jobs to files of their own.
+func (j *Journal) keepDamage(a *AsideFile) error {
+	if len(a.damaged) == 0 {
+		return nil
+	}
+	f, err := j.opt.Files.Open(a.File)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s := &segment{name: strings.TrimSuffix(a.File, badSuffix), file: f}
+	for _, d := range a.damaged {
+		err = errors.Join(err, j.setAside(s, d.from, d.to-d.from))
+	}
+	return err
 }
 
 // noteAside counts jobs as set aside. The caller holds mu.
