@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -22,9 +23,14 @@ import (
 
 	"gloom/bench/throwaway"
 	"gloom/bench/throwaway/mariadbtest"
+	"gloom/broker/server"
+	"gloom/broker/settings"
+	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/failpoint"
 	"gloom/cmd/internal/launch"
+
+	"github.com/rs/zerolog"
 )
 
 // envFault is set when the test binary is to run as the daemon that the tests kill.
@@ -318,29 +324,44 @@ fi
 // ended meanwhile count, because nobody has taken their jobs. No other job of their batches begins before
 // the daemon has its locks again, so each job has one run.
 func TestStoppedDaemon(t *testing.T) {
+	const batches = 8 // that run at a time
 	for _, test := range []struct {
 		lang  string
 		batch int
-	}{{"sh", 1}, {"sh", 4}, {"http", 1}, {"http", 4}} {
+	}{{"sh", 1}, {"sh", 4}, {"http", 1}, {"http", 4}, {"gloom", 1}, {"gloom", 4}} {
 		t.Run(fmt.Sprint(test.lang, test.batch), func(t *testing.T) {
-			s := newTestSite(t, "--langs", "http,sh", "--lock-ttl", "5s", "--job-timeout", "4s", "--batch", fmt.Sprint(test.batch), "--concurrency", "8")
-			s.start("-")
+			s := newTestSite(t, "--langs", "gloom,http,sh", "--lock-ttl", "5s", "--job-timeout", "4s", "--batch", fmt.Sprint(test.batch), "--concurrency", fmt.Sprint(batches))
 			began, goOn := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "go-on")
 			source := fmt.Sprintf("echo >> %s; while ! [ -e %s ]; do sleep 0.05; done; echo $1 >> %s", began, goOn, s.runsPath())
-			if test.lang == "http" {
-				script := source
-				server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					if out, err := exec.Command("sh", "-c", script, "sh", r.Header.Get("job-id")).CombinedOutput(); err != nil {
-						t.Errorf("%v: %s", err, out)
-					}
-				}))
-				defer server.Close()
-				source = server.URL
+			script := source
+			runScript := func() {
+				if out, err := exec.Command("sh", "-c", script, "sh", "1").CombinedOutput(); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
 			}
+			switch test.lang {
+			case "http":
+				handler := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runScript() }))
+				defer handler.Close()
+				source = handler.URL
+			case "gloom":
+				opt := settings.Default()
+				opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+				broker, err := server.Start(opt, zerolog.Nop())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer broker.Close()
+				w := &gloom.Worker{Type: "a-x", Concurrency: batches, Options: []gloom.Option{gloom.Addrs(broker.WorkerAddr().String())},
+					Handler: func(context.Context, *gloom.Job) (any, error) { runScript(); return nil, nil }}
+				go w.Run(t.Context())
+				s.args = append(s.args, "--broker", broker.SubmitAddr().String())
+				source = "-"
+			}
+			s.start("-")
 			if !s.post("POST", "/a/handler/add/x?lang="+test.lang, source) {
 				t.Fatal("the handler is refused")
 			}
-			const batches = 8
 			jobs := batches * test.batch
 			if !s.post("POST", "/a/job/x", strings.Repeat("1\n", jobs)) {
 				t.Fatal("the jobs are refused")
