@@ -326,11 +326,12 @@ fi
 func TestStoppedDaemon(t *testing.T) {
 	const batches = 8 // that run at a time
 	for _, test := range []struct {
-		lang  string
-		batch int
-	}{{"sh", 1}, {"sh", 4}, {"http", 1}, {"http", 4}, {"gloom", 1}, {"gloom", 4}} {
-		t.Run(fmt.Sprint(test.lang, test.batch), func(t *testing.T) {
-			s := newTestSite(t, "--langs", "gloom,http,sh", "--lock-ttl", "5s", "--job-timeout", "4s", "--batch", fmt.Sprint(test.batch), "--concurrency", fmt.Sprint(batches))
+		lang            string
+		batch, contexts int
+	}{{"sh", 1, 32}, {"sh", 1, 1}, {"sh", 4, 32}, {"http", 1, 32}, {"http", 4, 32}, {"gloom", 1, 32}, {"gloom", 4, 32}} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			atOnce := min(batches, test.contexts)
+			s := newTestSite(t, "--contexts", fmt.Sprint(test.contexts), "--langs", "gloom,http,sh", "--lock-ttl", "5s", "--job-timeout", "4s", "--batch", fmt.Sprint(test.batch), "--concurrency", fmt.Sprint(batches))
 			began, goOn := filepath.Join(s.dir, "began"), filepath.Join(s.dir, "go-on")
 			source := fmt.Sprintf("echo >> %s; while ! [ -e %s ]; do sleep 0.05; done; echo $1 >> %s", began, goOn, s.runsPath())
 			script := source
@@ -370,14 +371,14 @@ func TestStoppedDaemon(t *testing.T) {
 				text, _ := os.ReadFile(path)
 				return strings.Count(string(text), "\n")
 			}
-			s.waitUntil("the jobs run", func() bool { return lines(began) == batches })
+			s.waitUntil("the jobs run", func() bool { return lines(began) == atOnce })
 			pid := s.daemons[0].PID()
 			_ = syscall.Kill(pid, syscall.SIGSTOP)
 			if err := os.WriteFile(goOn, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(7 * time.Second) // the runs end in the first second, and the locks expire within five
-			if ended := lines(s.runsPath()); ended != batches {
+			if ended := lines(s.runsPath()); ended != atOnce {
 				t.Fatalf("only %d of %d runs have ended in time", ended, batches)
 			}
 			_ = syscall.Kill(pid, syscall.SIGCONT)

@@ -149,7 +149,7 @@ func retryAfter(header string, now time.Time, limit time.Duration) time.Duration
 // runRequests runs a batch with one request for each job.
 func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) error {
 	for i, j := range b.Jobs {
-		if !b.mayBegin(ctx, i) {
+		if !b.mayBegin(ctx) {
 			return nil
 		}
 		to.Started(i)

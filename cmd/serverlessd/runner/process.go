@@ -326,12 +326,15 @@ func (c *handlerProcess) outcome(result *stepResult) job.Outcome {
 func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 	process, fault := r.pool.acquire(ctx, processKeyOf(b.Client, b.Handler))
 	if fault != nil {
-		if fault.code != "" {
+		if fault.code != "" && b.mayBegin(ctx) {
 			b.failAll(fault.outcome(), to)
 		}
 		return fault.host
 	}
 	defer r.pool.release(process)
+	if !b.mayBegin(ctx) { // the wait for the process may have been long
+		return nil
+	}
 	handler := b.Handler
 	timeout, cpu := r.timeout(handler), r.cpu(handler)
 	if !process.beforesRun[handler.Before] {
@@ -354,7 +357,7 @@ func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 		return nil
 	}
 	for i, j := range b.Jobs {
-		if !b.mayBegin(ctx, i) {
+		if !b.mayBegin(ctx) {
 			break
 		}
 		frame, err := process.interpreter.task(process, b, j)

@@ -78,8 +78,7 @@ type Batch struct {
 	Client, Type string // Type bare
 	Handler      *job.Handler
 	Jobs         []Job
-	// MustEnd is called before each job but the first. If it returns true, the batch ends there. It
-	// may be nil.
+	// MustEnd is called before each job. If it returns true, the batch ends there. It may be nil.
 	MustEnd func() bool
 }
 
@@ -168,8 +167,8 @@ func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) error {
 }
 
 // mayBegin reports whether a batch's next job may begin.
-func (b Batch) mayBegin(ctx context.Context, i int) bool {
-	return ctx.Err() == nil && (i == 0 || b.MustEnd == nil || !b.MustEnd())
+func (b Batch) mayBegin(ctx context.Context) bool {
+	return ctx.Err() == nil && (b.MustEnd == nil || !b.MustEnd())
 }
 
 // timeout and cpu return the limits of a handler's job.
