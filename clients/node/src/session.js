@@ -94,7 +94,7 @@ export class Session extends Connection {
     const frame = encode({ action: "attach", id: job.id, progress: job.onProgress ? true : undefined });
     this.ask(frame, (error) => {
       const unknown = error instanceof RefusedError && error.code === "unknown_id";
-      if (unknown && again && job.again && !job.unwanted) this.#resubmit(job);
+      if (unknown && again && job.again) this.#resubmit(job);
       else this.#settleResumed(job, error);
     }, job.id);
   }
@@ -116,6 +116,7 @@ export class Session extends Connection {
 
   async cancel(id) {
     const job = this.jobs.get(id);
+    if (job) job.again = false;
     await this.request({ action: "cancel", id }, id);
     if (job && this.jobs.get(id) === job) {
       this.#fail(job, new JobError({ error: "cancelled", reason: "by its submitter", id }));

@@ -130,6 +130,33 @@ for (const known of [true, false]) {
   });
 }
 
+for (const when of ["before", "after"]) {
+  test(`a kept job that is cancelled ${when} its connection is lost is not submitted again`, async (t) => {
+    /** @type {string[]} */
+    const sent = [];
+    /** @type {Promise<unknown> | undefined} */
+    let cancelled;
+    const cancel = (/** @type {string} */ id) => (cancelled = assert.rejects(jobs.cancel(id)));
+    const addrs = await listen(t, ({ action, id }, write) => {
+      const again = action === "submit" && sent.includes(action);
+      sent.push(action);
+      if (action === "attach" && when === "after") cancel(id);
+      const reply = frame(action === "attach" || action === "cancel" ? { error: "unknown_id", reason: "none", id } : { ok: true, id });
+      const ends = action === (when === "before" ? "cancel" : "submit") && !again;
+      write(reply, again ? frame({ id, body: 1 }) : Buffer.alloc(ends ? 4 : 0, 255)); // which ends the connection
+    });
+    const jobs = new Submitter({ addrs, backoff: [1, 10], notify: () => {} });
+    t.after(() => jobs.close());
+    const job = await jobs.submit("t", 1, { keep: 60_000, atLeastOnce: true });
+    await job.ack();
+    if (when === "before") cancel(job.id);
+    await assert.rejects(job.result(), LostError);
+    await cancelled;
+    await jobs.ping();
+    assert.deepEqual(sent, ["hello", "submit", ...(when === "before" ? ["cancel", "hello", "attach"] : ["hello", "attach", "cancel"]), "ping"]);
+  });
+}
+
 test("what arrived while the event loop was blocked shows that the broker is alive", async (t) => {
   const jobs = await begin(t, (message, write) => {
     write(...answer(message));
