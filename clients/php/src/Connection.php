@@ -297,7 +297,8 @@ final class Connection
             $n = @fwrite($this->stream, substr($this->outBuffer, $at, 1 << 18));
             if ($n === false) {
                 $heard = $this->heardAt > $this->openedAt;
-                $this->close(new NotConnectedException($heard ? 'closed by the broker' : "cannot connect to $this->addr"));
+                $why = strstr(error_get_last()['message'] ?? '', 'errno=') ?: 'closed';
+                $this->close(new NotConnectedException($heard ? 'closed by the broker' : "cannot connect to $this->addr: $why"));
             } elseif ($n === 0) {
                 break;
             }

@@ -517,6 +517,17 @@ final class TroubleTest extends TestCase
         (new Submitter(new Settings($this->addr, connectTimeout: 1.0)))->connect();
     }
 
+    public function testConnectionThatIsRefusedSaysSo(): void
+    {
+        fclose($this->listener);
+        $at = new Connection($this->addr, new Settings($this->addr), static function (): void {
+        });
+        while ($at->ended === null) {
+            Connection::pump([$at], 1.0);
+        }
+        self::assertStringContainsString('Connection refused', $at->ended->getMessage());
+    }
+
     public function testSubmitterThatAllBrokersRefuseSaysSo(): void
     {
         [$second, $addr] = self::listen();
