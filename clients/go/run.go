@@ -75,6 +75,7 @@ func (r *Run) callHandler(h Handler) (body []byte, err error) {
 // encodeAnswer encodes what a handler returns as a body.
 func encodeAnswer(v any, err error) ([]byte, error) {
 	if err != nil {
+		_, _ = err.Error(), errors.As(err, new(*failure)) // a nil pointer may panic: here it fails only the run
 		return nil, err
 	}
 	body, err := JSON(v)

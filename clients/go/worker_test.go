@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -157,6 +158,20 @@ func TestHandlerErrorsAreSent(t *testing.T) {
 	}
 	if gloom.Fatal(nil) != nil || gloom.RetryAfter(nil, time.Second) != nil {
 		t.Error("Fatal or RetryAfter made an error of nil")
+	}
+}
+
+// An error that is a nil pointer may panic in Error or Unwrap.
+func TestErrorThatPanicsFailsItsRunOnly(t *testing.T) {
+	errs := map[string]error{"a": (*os.PathError)(nil), "b": (*net.OpError)(nil)}
+	var n notices
+	broker := startJoinedWorker(t, newFakeBroker(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		return nil, errs[job.ID]
+	}}, n.option())
+	for id := range errs {
+		broker.send(jobFrame(id, "1"))
+		broker.expect(`{"action":"fail","reason":"panic: runtime error: invalid memory address or nil pointer dereference"}`)
+		broker.send(`{"ok":true}`)
 	}
 }
 
