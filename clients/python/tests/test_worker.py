@@ -764,6 +764,11 @@ def in_process(job):
         return divide()
     if what == "die":
         os._exit(3)
+    if what == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+        with subprocess.Popen(["sleep", "60"]) as program:
+            program.terminate()  # which must not be ignored
+        return what
     if what == "report":
         job.progress(os.getpid())
         return "reported"
@@ -827,6 +832,10 @@ class Processes(WorkerCase):
         peer.expect("progress")
         with self.assertRaises(concurrent.futures.TimeoutError):
             worker.stop(0.01)
+
+    def test_a_signal_to_all_processes_ends_no_job(self):
+        worker, peer = self.worker(in_process, processes=True)
+        self.assertEqual(self.answer(peer, "a", "terminate").get("body"), "terminate")
 
     def test_progress_of_a_job_that_has_ended(self):
         worker, peer = self.worker(in_process, processes=True)

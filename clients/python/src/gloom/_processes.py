@@ -110,9 +110,9 @@ class _ChildProcess:
 def _main(pipe: Connection, other: Connection, handler: Handler, raw: bool) -> None:
     """Run in the child: one thread reads the pipe, the main thread runs jobs."""
     other.close()
-    # Ctrl-C reaches the whole process group; the parent stops the children.
+    # Ctrl-C and the stop of a service reach all processes; the parent stops the children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # programs would inherit SIG_IGN
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
     replies: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
     sending = threading.Lock()  # a handler may use threads of its own
