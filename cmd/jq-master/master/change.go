@@ -66,6 +66,7 @@ func (m *machine) changeConstraint(id string, n *job.Constraint, sel selector, i
 				m.constraints.startSweep(nil, onDone)
 			case old != nil && old.hasSameRules(stored):
 				old.Constraint = *stored
+				m.shortenPhase(old)
 				if old.Enabled {
 					m.sendRules(old)
 				}
@@ -110,6 +111,7 @@ func (m *machine) replace(n *job.Constraint, sel selector) *constraint {
 	}
 	if old != nil && old.Enabled {
 		k.phase, k.phaseAt = old.phase, old.phaseAt
+		m.shortenPhase(k)
 		for _, kind := range limitKinds {
 			was, is := old.hasRule(kind), k.hasRule(kind) && k.Enabled
 			if was && (!is || old.pattern(kind) != k.pattern(kind)) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"gloom/broker"
 	"gloom/cmd/jq-master/job"
@@ -98,6 +99,40 @@ func TestManyPatterns(t *testing.T) {
 	}
 	if err := put("off", "/name", true); codeOf(err) != job.Overloaded {
 		t.Errorf("one that is enabled: %v", err)
+	}
+}
+
+// TestFasterRateAfterRestart: buckets that began empty fill at the rate that a constraint has now, also
+// if it was slow when they began.
+func TestFasterRateAfterRestart(t *testing.T) {
+	for _, name := range []string{"a", "b"} { // only numbers change, or also the matcher
+		w := newSimulation(t, 1)
+		m := w.machine
+		put := func(rate float64, burst int64, name string) {
+			k := &job.Constraint{ID: "k", Match: []byte("\x83\xa5field\xa5/name\xa2op\xa2eq\xa5value\xa1" + name), Concurrency: -1, Rate: rate, Burst: burst, Enabled: true}
+			sel, fault := Compile(k)
+			if fault != nil {
+				t.Fatal(fault)
+			}
+			w.step(m, func() { m.changeConstraint(k.ID, k, sel, 0, false, func(bool, error) {}) })
+			w.store.flush()
+		}
+		rule := func() ruleChange { return w.broker.rules[m.constraints.byID["k"].pattern(rateKind)] }
+		put(0.001, 1, "a")
+		w.step(m, func() { m.forgetSubmissions(); m.submitSlice(1) })
+		w.broker.serveSome(1 << 20)
+		if rule().concurrency != 0 {
+			t.Fatalf("after a restart the rule is %+v", rule())
+		}
+		put(100, 100, name)
+		for range 2 { // the first token after 10 ms, the others after a second
+			w.elapse(time.Second)
+			w.step(m, m.refill)
+		}
+		w.broker.serveSome(1 << 20)
+		if got := rule(); got.rate != 100 || got.burst != 100 || got.concurrency >= 0 {
+			t.Errorf("two seconds after the change for jobs with the name %s the rule is %+v", name, got)
+		}
 	}
 }
 

@@ -329,7 +329,25 @@ func (m *machine) dropRules(k *constraint) {
 // most one until the bucket would be full.
 func (m *machine) emptyBuckets(k *constraint) {
 	if k.Rate > 0 {
-		k.phase, k.phaseAt = phaseEmpty, m.now+secondsToMillis(1/k.Rate)
+		k.phase = phaseEmpty
+		k.phaseAt = m.now + k.phaseLength()
+	}
+}
+
+// phaseLength returns how many milliseconds the current phase takes, from its beginning, at the
+// constraint's rate.
+func (k *constraint) phaseLength() int64 {
+	if k.phase == phaseEmpty {
+		return secondsToMillis(1 / k.Rate)
+	}
+	return secondsToMillis(float64(k.Burst-1) / k.Rate)
+}
+
+// shortenPhase ends the current phase earlier if the constraint's rate, which has changed, fills the
+// buckets earlier.
+func (m *machine) shortenPhase(k *constraint) {
+	if k.Rate > 0 && k.phase != phaseFull {
+		k.phaseAt = min(k.phaseAt, m.now+k.phaseLength())
 	}
 }
 
@@ -345,7 +363,8 @@ func (m *machine) refill() {
 			continue
 		}
 		if k.phase == phaseEmpty && k.Burst > 1 {
-			k.phase, k.phaseAt = phaseSingleToken, m.now+secondsToMillis(float64(k.Burst-1)/k.Rate)
+			k.phase = phaseSingleToken
+			k.phaseAt = m.now + k.phaseLength()
 		} else {
 			k.phase = phaseFull
 		}
