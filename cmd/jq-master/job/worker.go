@@ -22,7 +22,10 @@ type Worker struct {
 	// Owner is the hash of the token with which the worker registered, as text; "" for none. The
 	// worker's requests must carry the same token, because its id is not secret.
 	Owner string `json:"owner"`
-	Since int64  `json:"since"` // when it registered, in milliseconds since 1970
+	// Replaced means that it leaves because another worker has registered with its URL. Its runs end
+	// if it falls silent.
+	Replaced bool  `json:"replaced,omitempty"`
+	Since    int64 `json:"since"` // when it registered, in milliseconds since 1970
 }
 
 // Caller identifies the worker that sends a request.

@@ -35,13 +35,13 @@ func (w *simulation) enqueue() {
 func (w *simulation) register() {
 	g := job.Worker{Name: "sim", MaxJobs: 1 + w.rng.IntN(3), Heartbeat: w.oneIn(2)}
 	if !w.oneIn(3) {
-		g.URL = "http://127.0.0.1:1"
+		g.URL = fmt.Sprintf("http://127.0.0.1:%d", 1+w.rng.IntN(9))
 	}
 	if w.oneIn(3) {
 		g.Names = []string{"n0", "n1*"}
 	}
 	if w.healed {
-		g.URL, g.Names, g.Heartbeat = "http://127.0.0.1:1", nil, false
+		g.URL, g.Names, g.Heartbeat = fmt.Sprintf("http://127.0.0.1:%d", 10+len(w.workers)), nil, false
 	}
 	w.step(w.machine, func() {
 		w.machine.register(g, func(r *job.Worker, err error) {

@@ -191,11 +191,31 @@ func (m *machine) register(registration job.Worker, reply func(*job.Worker, erro
 			}
 			m.env.run(func() {
 				w.lastSeen = m.now
+				m.removePredecessors(w)
 				m.updateServing(w)
 			})
 			reply(&stored, nil)
 		})
 	})
+}
+
+// removePredecessors unregisters the workers that w replaces: its process was started again, or had no
+// reply when it registered. Jobs that are pushed to their URL would reach w, which cannot report them.
+func (m *machine) removePredecessors(w *worker) {
+	if w.Pulls() {
+		return
+	}
+	served := make(map[string]bool, len(w.Names))
+	for _, n := range w.Names {
+		served[n] = true
+	}
+	for _, old := range m.workersByAge() {
+		sharesName := served["*"] || slices.ContainsFunc(old.Names, func(n string) bool { return n == "*" || served[n] })
+		if old != w && old.URL == w.URL && old.IsOwnedBy(w.Owner) && sharesName && !old.Leaving && !old.removed {
+			old.Replaced = true
+			m.removeWorker(old)
+		}
+	}
 }
 
 // findWorker returns the worker that sent a request; the request counts as a sign of life. A worker
@@ -345,7 +365,7 @@ func (m *machine) checkPeriodic() {
 		m.expire()
 	}
 	for _, w := range m.workersByAge() {
-		if w.Heartbeat && !w.removed && !w.Leaving && m.awayErr == nil && m.now >= m.deadlinesFrom && m.now-w.lastSeen > missedHeartbeats*toMillis(m.Heartbeat) && !w.hasOpenRequest() {
+		if w.Heartbeat && !w.removed && (!w.Leaving || w.Replaced) && m.awayErr == nil && m.now >= m.deadlinesFrom && m.now-w.lastSeen > missedHeartbeats*toMillis(m.Heartbeat) && !w.hasOpenRequest() {
 			m.endLostRuns(w)
 			continue
 		}

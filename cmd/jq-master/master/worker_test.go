@@ -260,6 +260,49 @@ func TestHeartbeatStops(t *testing.T) {
 	}
 }
 
+// TestRestartedWorker: a worker whose process was killed registers with the same URL again, and gets
+// no jobs that are meant for its first registration. The runs of that end as if it were still there.
+func TestRestartedWorker(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	register := func(g job.Worker) (k *worker) {
+		g.Name, g.MaxJobs = "w", 1
+		w.step(m, func() { m.register(g, func(r *job.Worker, err error) { k = m.workers[r.ID] }) })
+		w.store.flush()
+		return k
+	}
+	first := register(job.Worker{URL: "http://there", Heartbeat: true})
+	others := []*worker{
+		register(job.Worker{URL: "http://elsewhere"}),
+		register(job.Worker{URL: "http://there", Owner: "another"}),
+		register(job.Worker{}),
+		register(job.Worker{}),
+	}
+	m.env.push, m.workersMayGetJobs = &pushRecorder{}, true
+	r := w.addWaiting(3600)
+	w.step(m, func() { m.start(r, first, nil) })
+	w.store.flush()
+	again := register(job.Worker{URL: "http://there"})
+	if first.mayTake(m) || !again.mayTake(m) {
+		t.Errorf("the first registration gets jobs: %v, the second: %v", first.mayTake(m), again.mayTake(m))
+	}
+	for i, o := range others {
+		if o.Leaving {
+			t.Errorf("worker %d, which is another one, has been unregistered", i)
+		}
+	}
+	w.pass((missedHeartbeats + 1) * m.Heartbeat)
+	w.store.flush()
+	if r.State != job.Failed || m.workers[first.ID] != nil {
+		t.Errorf("the job that the first one had is %v", r.State)
+	}
+	mail := register(job.Worker{URL: "http://here", Names: []string{"mail", "sms"}})
+	report := register(job.Worker{URL: "http://here", Names: []string{"report"}})
+	if register(job.Worker{URL: "http://here", Names: []string{"sms"}}); !mail.Leaving || report.Leaving {
+		t.Errorf("the worker for mail and sms is unregistered: %v; the one for reports: %v", mail.Leaving, report.Leaving)
+	}
+}
+
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out forever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
