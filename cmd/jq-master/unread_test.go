@@ -191,3 +191,39 @@ func TestUnreadPulls(t *testing.T) {
 		t.Errorf("%d jobs were given back, not %d", len(jobs), more)
 	}
 }
+
+// TestStuckPulls: workers that do not read the jobs that they pulled keep large jobs from others only for
+// a short time.
+func TestStuckPulls(t *testing.T) {
+	t.Parallel()
+	const maxBody, stuck = 1 << 20, 4 // each has a quarter of the room
+	d := start(t, "--max-body", strconv.Itoa(maxBody))
+	c := d.client(t, jsonType)
+	for range 8*stuck + 1 {
+		c.enqueue(`{"name":"large","argument":{"a":"` + strings.Repeat("x", maxBody-1000) + `"},"timeout":600}`)
+	}
+	w := c.register(`{"name":"stuck","max_jobs":100}`)
+	for range stuck {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		fmt.Fprintf(conn, "POST /worker/jobs?wait=60&max=100 HTTP/1.1\r\nHost: 127.0.0.1\r\nWorker-Id: %s\r\nContent-Length: 0\r\n\r\n", w)
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := c.register(`{"name":"other","max_jobs":1}`)
+	begun := time.Now()
+	for {
+		if answer := c.do("POST", "/worker/jobs?wait=60", "", "worker-id", other); answer.status == http.StatusOK {
+			break
+		}
+		if time.Since(begun) > 30*time.Second {
+			t.Fatal("another worker gets no job")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

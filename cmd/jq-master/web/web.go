@@ -478,8 +478,36 @@ func (x *exchange) send(status int) (whole bool) {
 	if x.r.Method == http.MethodHead {
 		return true
 	}
-	_, err := x.w.Write(body)
-	return err == nil
+	return x.write(body) == nil
+}
+
+const (
+	// A client must read readStep bytes of a large reply within minReadTime, and all of it within
+	// maxReadTime: others wait for the room that the reply takes.
+	minReadTime = 10 * time.Second
+	maxReadTime = 2 * time.Minute
+)
+
+// write writes the body of a reply, a part at a time if there is room reserved for it.
+func (x *exchange) write(body []byte) error {
+	if x.reserved == 0 {
+		_, err := x.w.Write(body)
+		return err
+	}
+	ctl, end := http.NewResponseController(x.w), time.Now().Add(maxReadTime)
+	for len(body) > 0 {
+		deadline := time.Now().Add(minReadTime)
+		if deadline.After(end) {
+			deadline = end
+		}
+		_ = ctl.SetWriteDeadline(deadline) // fails without a connection, as in tests
+		n, err := x.w.Write(body[:min(len(body), readStep)])
+		if err != nil {
+			return err
+		}
+		body = body[n:]
+	}
+	return nil
 }
 
 var noSniff = []string{"nosniff"}
