@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -332,6 +333,7 @@ func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (Se
 	}
 	targets := make(map[string]bool)
 	sum.Incomplete = len(orphans.Except) > 0
+	var partErr error
 	for {
 		ids, err := queryIDs(ctx, s.db, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id >= 0 AND id NOT IN (%s) LIMIT %d",
 			s.table().claims, owner.Token, joinIDs(append([]int64{tableNumberID}, orphans.Except...)), maxPage))
@@ -342,17 +344,14 @@ func (s *SQL) Settle(ctx context.Context, owner Owner, orphans OrphanPolicy) (Se
 			break
 		}
 		n, err := s.settlePart(ctx, owner, orphans, ids, &sum, targets)
-		if err != nil {
-			return sum, err
-		}
 		if n < len(ids) {
-			sum.Incomplete = true
+			sum.Incomplete, partErr = true, err
 			break
 		}
 	}
 	sum.Targets = slices.Sorted(maps.Keys(targets))
 	if sum.Incomplete {
-		return sum, nil
+		return sum, partErr
 	}
 	failpoint.Reach("settle: before the record goes")
 	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table().claims+" WHERE id = ?", -owner.Token)
@@ -375,9 +374,28 @@ func (s *SQL) SettleOwnClaims(ctx context.Context, ids []int64, orphans OrphanPo
 	return sum, err
 }
 
-// settlePart settles some rows and returns how many. The others were locked, or have been missing
-// only for a short time.
+// settlePart settles some rows and returns how many. The others were locked or refused, or have been
+// missing only for a short time. If the database refuses the part, settlePart settles each row alone, so that a
+// refused row does not affect others.
 func (s *SQL) settlePart(ctx context.Context, owner Owner, orphans OrphanPolicy, ids []int64, sum *SettleResult, targets map[string]bool) (int, error) {
+	n, err := s.settleOnce(ctx, owner, orphans, ids, sum, targets)
+	if err == nil || IsAway(err) || len(ids) == 1 {
+		return n, err
+	}
+	var refusal error
+	settled := 0
+	for _, id := range ids {
+		n, err := s.settleOnce(ctx, owner, orphans, []int64{id}, sum, targets)
+		if IsAway(err) {
+			return settled, err
+		}
+		settled, refusal = settled+n, cmp.Or(err, refusal)
+	}
+	return settled, refusal
+}
+
+// settleOnce is like settlePart, in one transaction.
+func (s *SQL) settleOnce(ctx context.Context, owner Owner, orphans OrphanPolicy, ids []int64, sum *SettleResult, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
 	var part SettleResult
 	var freedClaims []int64

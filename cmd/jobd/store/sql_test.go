@@ -816,6 +816,29 @@ func TestRefusedRowsDelayNoOther(t *testing.T) {
 	checkEqual(t, "claims", table.claimCount(t), 4)
 }
 
+// TestRefusedRowsSettleNoOtherLate: a trigger that refuses the end of some rows does not keep the other rows
+// of a dead incarnation from being settled. The refused rows are settled once the trigger is gone.
+func TestRefusedRowsSettleNoOtherLate(t *testing.T) {
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a", "a", "a", "a")
+	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
+	accept(t, s, 10, "a")
+	write(t, s, Batch{StartRows: []int64{1, 2, 3}})
+	table.exec(t, `CREATE TRIGGER picky BEFORE UPDATE ON jobs FOR EACH ROW
+		IF NEW.id = 2 AND NEW.status = 'done' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF`)
+	settle := func() string {
+		sum, err := other.Settle(t.Context(), Owner{Token: s.Token(), Name: "d", Heartbeat: 1}, OrphanPolicy{Reason: "died"})
+		return fmt.Sprintln(sum.RequeuedCount, sum.FailedRows, sum.Targets, sum.Incomplete, err)
+	}
+	checkEqual(t, "settled", settle(), "1 map[1:a 3:a] [a] true Error 1644 (45000): not this one\n")
+	checkEqual(t, "statuses", formatStatuses(t, table, 4), "done running done waiting")
+	checkEqual(t, "claims", table.claimCount(t), 1)
+	table.exec(t, "DROP TRIGGER picky")
+	checkEqual(t, "settled then", settle(), "0 map[2:a] [] false <nil>\n")
+	checkEqual(t, "statuses then", formatStatuses(t, table, 4), "done done done waiting")
+	checkEqual(t, "claims then", table.claimCount(t), 0)
+}
+
 // TestRestoredRowsKeepResults: a running row that is only accepted in a restored table still ends with its
 // result. A row whose status was reset, and that was accepted again, runs again.
 func TestRestoredRowsKeepResults(t *testing.T) {
