@@ -24,7 +24,7 @@ type reaper struct {
 
 	protectedMu     sync.Mutex        // guards the fields below
 	protectedIDs    map[int64][]int64 // by token: rows whose results are spooled here and not written yet
-	readableResults int               // how many of these results could be read from the disk
+	readableResults int               // how many results that could be read from the disk a start waits for
 }
 
 func (r *reaper) protect(c *change) {
@@ -45,6 +45,13 @@ func (r *reaper) countReadable(c *change, n int) {
 	}
 }
 
+// waitNoMore is called when a start need not wait for a result any more.
+func (r *reaper) waitNoMore(c *change) {
+	r.protectedMu.Lock()
+	defer r.protectedMu.Unlock()
+	r.countReadable(c, -1)
+}
+
 func (r *reaper) unprotect(c *change) {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
@@ -52,7 +59,6 @@ func (r *reaper) unprotect(c *change) {
 	if len(r.protectedIDs[c.token]) == 0 {
 		delete(r.protectedIDs, c.token)
 	}
-	r.countReadable(c, -1)
 }
 
 // protectedRows returns the rows of an incarnation that the reaper must leave alone.
@@ -62,8 +68,8 @@ func (r *reaper) protectedRows(token int64) []int64 {
 	return slices.Clone(r.protectedIDs[token])
 }
 
-// spoolWritten reports whether all spooled results that could be read are written. The others may
-// take a minute.
+// spoolWritten reports whether all spooled results that could be read are written, or refused by the
+// database for long. The others may take a minute.
 func (r *reaper) spoolWritten() bool {
 	r.protectedMu.Lock()
 	defer r.protectedMu.Unlock()
@@ -245,17 +251,32 @@ func (b *Bridge) loadSpool(sp *spool) error {
 	// Results that cannot be read now come last, so that other results do not wait for them.
 	slices.SortStableFunc(remaining, func(x, y *change) int { return cmp.Compare(min(y.diskSize, 1), min(x.diskSize, 1)) })
 	b.loops.Go(func() {
+		var refused []*change
 		for _, c := range remaining {
-			switch v := <-c.done; {
-			case v.err != nil:
-				continue // the result stays in the spool for the next start
-			case v.lostReason != "":
-				b.log.Warn().Int64("id", c.id).Str("why", v.lostReason).Msg("spooled result came too late")
-			default:
-				b.log.Info().Int64("id", c.id).Msg("spooled result of an earlier daemon was written")
+			select {
+			case v := <-c.done:
+				b.recordSpooled(c, v)
+			case <-c.setAside:
+				refused = append(refused, c)
 			}
-			b.reaper.unprotect(c)
+			b.reaper.waitNoMore(c)
+		}
+		for _, c := range refused {
+			b.recordSpooled(c, <-c.done)
 		}
 	})
 	return nil
+}
+
+// recordSpooled records what became of a result of an earlier daemon.
+func (b *Bridge) recordSpooled(c *change, v writeResult) {
+	switch {
+	case v.err != nil:
+		return // the result stays in the spool for the next start
+	case v.lostReason != "":
+		b.log.Warn().Int64("id", c.id).Str("why", v.lostReason).Msg("spooled result came too late")
+	default:
+		b.log.Info().Int64("id", c.id).Msg("spooled result of an earlier daemon was written")
+	}
+	b.reaper.unprotect(c)
 }

@@ -27,13 +27,12 @@ func (b *Bridge) Shutdown(ctx context.Context) error {
 	b.waitUntil(stopCtx, b.isIdle)
 	cancel()
 	b.endRunning(ctx)
-	err := b.waitUntil(ctx, func() bool {
-		unwritten, _ := b.writer.backlog()
-		return unwritten == 0 && b.isIdle()
-	})
+	err := b.waitUntil(ctx, func() bool { return b.writer.unsafeChanges() == 0 && b.isIdle() })
+	unwritten, _ := b.writer.backlog()
 	if err != nil {
-		unwritten, _ := b.writer.backlog()
 		err = fmt.Errorf("stopped with %d rows running and %d changes unwritten: %w", b.runningCount(), unwritten, context.Cause(ctx))
+	} else if unwritten > 0 {
+		b.log.Warn().Int("rows", unwritten).Msg("results that the database refuses stay in the spool for the next start")
 	}
 	b.disconnect(err)
 	return err

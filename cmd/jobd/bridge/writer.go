@@ -596,6 +596,19 @@ func (w *writer) unwrittenRows() map[int64]bool {
 	return ids
 }
 
+// unsafeChanges returns how many changes a stop must wait for. Results that the database refuses may be refused
+// for days; those in the spool are left to the next start.
+func (w *writer) unsafeChanges() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.unwrittenChanges {
+		if !c.isSetAside || c.spoolToken == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // backlog returns how many changes have no result yet, and how much memory their
 // outputs take.
 func (w *writer) backlog() (changes int, bytes int64) {

@@ -759,6 +759,49 @@ func TestRefusedEndsFreeTheirPlaces(t *testing.T) {
 	}
 }
 
+// TestStopLeavesRefusedEndsInSpool: neither a stop nor a start waits long for rows whose ends the database
+// refuses. Their results are written once the database takes them.
+func TestStopLeavesRefusedEndsInSpool(t *testing.T) {
+	t.Parallel()
+	table, cfg := storetest.NewTable(), configFor(t, "a")
+	cfg.SpoolDir, cfg.Lease = t.TempDir(), time.Minute
+	writeLauncher(t, &cfg, "echo $id")
+	refuses := new(atomic.Bool)
+	refuses.Store(true)
+	start := func() *fixture {
+		b, err := open(t.Context(), cfg, zerolog.Nop(), nil, refusingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), refuses, []int64{1, 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		return &fixture{t: t, table: table, Bridge: b}
+	}
+	(&fixture{t: t, table: table}).insert(store.Waiting, "a", 1, 2, 3)
+	f := start()
+	f.await(store.Done, 3)
+	eventually(t, "no place is taken", func() bool { return f.Status().Targets[0].Length == 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	startTime := time.Now()
+	f = start()
+	if d := time.Since(startTime); d > 20*time.Second {
+		t.Errorf("the start took %v", d)
+	}
+	if f.rowStatus(1) != store.Running || f.rowStatus(2) != store.Running {
+		t.Errorf("the refused rows are %s and %s", f.rowStatus(1), f.rowStatus(2))
+	}
+	refuses.Store(false)
+	f.writer.retryRefused()
+	f.await(store.Done, 1, 2)
+	if r := f.readRecord(2); *r.Result != "ok" || *r.Stdout != "2\n" {
+		t.Errorf("%s, %q", *r.Result, *r.Stdout)
+	}
+	eventually(t, "the spool is empty", func() bool { files, _ := os.ReadDir(cfg.SpoolDir); return len(files) == 0 })
+}
+
 // retryRefused tries all changes again now.
 func (w *writer) retryRefused() {
 	w.mu.Lock()
