@@ -839,6 +839,31 @@ func TestRefusedRowsSettleNoOtherLate(t *testing.T) {
 	checkEqual(t, "claims then", table.claimCount(t), 0)
 }
 
+// TestUnsettledRowsKeepResults: a row that could not be settled when its daemon lost its lease still ends with
+// its result.
+func TestUnsettledRowsKeepResults(t *testing.T) {
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a", "a")
+	s, other := table.open(t, "d", longLease), table.open(t, "other", longLease)
+	accept(t, s, 10, "a")
+	write(t, s, Batch{StartRows: []int64{1, 2}, StartedAt: 5})
+	table.exec(t, `CREATE TRIGGER picky BEFORE UPDATE ON jobs FOR EACH ROW
+		IF NEW.id = 2 AND NEW.status = 'done' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF`)
+	owner := Owner{Token: s.Token(), Name: "d", Heartbeat: 1}
+	if _, err := other.Settle(t.Context(), owner, OrphanPolicy{Reason: DeathReason("d")}); err == nil {
+		t.Error("all rows are settled")
+	}
+	register(t, s)
+	finish := Batch{FinishRows: []Result{{ID: 1, OK: true, Started: 5}, {ID: 2, OK: true, Started: 5}}}
+	w, err := s.Write(t.Context(), finish)
+	checkEqual(t, "lost and refused", fmt.Sprint(w.LostRows, len(w.FailedRows), err), "map[] 1 <nil>")
+	table.exec(t, "DROP TRIGGER picky")
+	checkEqual(t, "lost then", write(t, s, finish).LostRows, "map[1:claim is gone]")
+	checkEqual(t, "statuses", formatStatuses(t, table, 2), "done done")
+	checkEqual(t, "result", *table.read(t, 2).Result, "ok")
+	checkEqual(t, "claims", table.claimCount(t), 0)
+}
+
 // TestRestoredRowsKeepResults: a running row that is only accepted in a restored table still ends with its
 // result. A row whose status was reset, and that was accepted again, runs again.
 func TestRestoredRowsKeepResults(t *testing.T) {

@@ -599,8 +599,9 @@ func (s *SQL) resolveMissing(ctx context.Context, tx *sql.Tx, token int64, ids [
 }
 
 // findSettledEarly finds rows that another daemon has ended because it took our daemon for dead. It
-// also finds rows that we started and that still run although no daemon has a claim on them. Such
-// rows still get their results.
+// also finds rows that we started and that still run although no daemon has a claim on them, or only an
+// earlier incarnation of ours, which lost its lease when the row could not be settled. Such rows still get
+// their results.
 func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result, rows map[int64]lockedRow, lostReasons map[int64]string) error {
 	var ids []int64
 	running := "FALSE"
@@ -615,12 +616,14 @@ func (s *SQL) findSettledEarly(ctx context.Context, tx *sql.Tx, finals []Result,
 	if len(ids) == 0 {
 		return nil
 	}
-	if s.hasClaimsTable {
-		running = "(" + running + ") AND id NOT IN (SELECT id FROM " + s.table().claims + ")"
-	}
 	reason, _ := s.table().stderr.cutToFit(DeathReason(s.options.Name), maxReason)
+	args := []any{reason}
+	if s.hasClaimsTable {
+		running = fmt.Sprintf("(%s) AND id NOT IN (SELECT id FROM %s WHERE token = %d OR owner <> ?)", running, s.table().claims, s.Token())
+		args = append(args, s.ownerName())
+	}
 	done, err := queryIDs(ctx, tx, "SELECT id FROM "+s.table().name+primaryKeyHint+" WHERE id IN ("+joinIDs(ids)+
-		") AND (status = 'done' AND result = 'fail' AND stderr = "+s.table().stderr.pattern()+" OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, reason)
+		") AND (status = 'done' AND result = 'fail' AND stderr = "+s.table().stderr.pattern()+" OR status = 'running' AND "+running+") ORDER BY id FOR UPDATE"+s.skipLocked, args...)
 	for _, id := range done {
 		rows[id] = lockedRow{status: Running}
 		delete(lostReasons, id)
