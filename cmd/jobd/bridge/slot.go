@@ -148,14 +148,24 @@ func (b *Bridge) runInSlot(_ context.Context, job *gloom.Job) (any, error) {
 	return b.finish(r, final), nil
 }
 
-// endLostRow ends the handling of a row that no longer belongs to this daemon.
+// endLostRow ends the handling of a row that no longer belongs to this daemon, or whose start the database
+// refuses. In the second case the row waits again.
 func (b *Bridge) endLostRow(r *row, v writeResult) {
 	b.recordLost(r, v)
 	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lostReason)
+	outcome := "lost"
 	if v.err != nil {
 		text = fmt.Sprintf("job %d was not run: %v", r.ID, v.err)
 	}
-	b.leaveBroker(r, "lost", manualResult{reason: text})
+	if v.err != nil && v.err != errStopped {
+		outcome = "returned"
+		b.log.Error().Err(v.err).Int64("id", r.ID).Msg("row's start is refused; it waits again")
+		go func() { // ends with the writer
+			b.writer.write(&change{kind: changeRequeue, id: r.ID}) // an earlier try may have been committed
+			b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
+		}()
+	}
+	b.leaveBroker(r, outcome, manualResult{reason: text})
 }
 
 func (b *Bridge) recordLost(r *row, v writeResult) {

@@ -50,7 +50,7 @@ type change struct {
 // writeResult is the result of a change.
 type writeResult struct {
 	lostReason string // why the row no longer belongs to this daemon; "" if it was written
-	err        error  // errStopped if the daemon stops
+	err        error  // errStopped if the daemon stops, or why the database has refused a start for long
 	writtenAt  int64  // when it was written, UNIX seconds: the time_started of a start
 }
 
@@ -433,6 +433,10 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			hasRemoved = w.finishChange(c, writeResult{lostReason: lossReason}) || hasRemoved
 		case result.FailedRows[c.id] != nil:
 			w.recordRefusal(c, result.FailedRows[c.id])
+			if c.kind == changeStart && c.failures >= minRefusals { // its job has not begun, so it need not keep its place
+				w.finishChange(c, writeResult{err: result.FailedRows[c.id]})
+				continue
+			}
 			retry = append(retry, c)
 		case slices.Contains(result.BusyRows, c.id):
 			c.retryAt = time.Now().Add(busyRetryPause)

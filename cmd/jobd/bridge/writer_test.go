@@ -691,11 +691,13 @@ func TestOnlyWriterHoldsOutputs(t *testing.T) {
 	f.table.SetError(nil)
 }
 
-// refusingStore is a store that refuses the ends of some rows, and takes all other changes.
+// refusingStore is a store that refuses the ends of some rows, and the starts of others, and takes all other
+// changes.
 type refusingStore struct {
 	*storetest.Memory
 	refuses *atomic.Bool
 	ids     []int64
+	starts  []int64
 }
 
 func (s refusingStore) Write(ctx context.Context, b store.Batch) (store.WriteResult, error) {
@@ -708,6 +710,16 @@ func (s refusingStore) Write(ctx context.Context, b store.Batch) (store.WriteRes
 			}
 			return isRefused
 		})
+		b.StartRows = slices.DeleteFunc(slices.Clone(b.StartRows), func(id int64) bool {
+			isRefused := slices.Contains(s.starts, id)
+			if isRefused {
+				refused = append(refused, id)
+			}
+			return isRefused
+		})
+		if slices.ContainsFunc(b.RequeueRows, func(id int64) bool { return slices.Contains(s.starts, id) }) {
+			b.ReturnRows, b.RequeueRows = b.RequeueRows, nil // the table is as before the refused start
+		}
 	}
 	w, err := s.Memory.Write(ctx, b)
 	for _, id := range refused {
@@ -725,7 +737,7 @@ func TestRefusedEndsFreeTheirPlaces(t *testing.T) {
 	cfg.Targets[0].Concurrency = 2
 	cfg.Lease = time.Minute
 	writeLauncher(t, &cfg, "echo $id")
-	s := refusingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool), []int64{1, 2}}
+	s := refusingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool), []int64{1, 2}, nil}
 	s.refuses.Store(true)
 	f := &fixture{t: t, table: table}
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
@@ -759,6 +771,38 @@ func TestRefusedEndsFreeTheirPlaces(t *testing.T) {
 	}
 }
 
+// TestRefusedStartsFreeTheirPlaces: a row whose start the database refuses does not stop its target, and a
+// client that runs it by hand is told.
+func TestRefusedStartsFreeTheirPlaces(t *testing.T) {
+	t.Parallel()
+	table, cfg := storetest.NewTable(), configFor(t, "a")
+	cfg.Lease = time.Minute
+	writeLauncher(t, &cfg, "echo $id")
+	s := refusingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool), nil, []int64{1, 2}}
+	s.refuses.Store(true)
+	f := &fixture{t: t, table: table}
+	f.insert(store.Manual, "a", 1)
+	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	f.Bridge = b
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, errs, err := f.RunManual(ctx, []int64{1})
+	if err != nil || errs[1] != "job 1 was not run: trigger says no" {
+		t.Errorf("%v, %v", errs, err)
+	}
+	f.await(store.Manual, 1)
+	f.insert(store.Waiting, "a", 2, 3)
+	b.Poll(nil)
+	f.await(store.Done, 3)
+	s.refuses.Store(false)
+	b.writer.retryRefused()
+	f.await(store.Done, 2)
+}
+
 // TestStopLeavesRefusedEndsInSpool: neither a stop nor a start waits long for rows whose ends the database
 // refuses. Their results are written once the database takes them.
 func TestStopLeavesRefusedEndsInSpool(t *testing.T) {
@@ -769,7 +813,7 @@ func TestStopLeavesRefusedEndsInSpool(t *testing.T) {
 	refuses := new(atomic.Bool)
 	refuses.Store(true)
 	start := func() *fixture {
-		b, err := open(t.Context(), cfg, zerolog.Nop(), nil, refusingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), refuses, []int64{1, 2}})
+		b, err := open(t.Context(), cfg, zerolog.Nop(), nil, refusingStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), refuses, []int64{1, 2}, nil})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -816,6 +816,21 @@ func TestRefusedRowsDelayNoOther(t *testing.T) {
 	checkEqual(t, "claims", table.claimCount(t), 4)
 }
 
+// TestRefusedStartsArePassedOver: a row whose start was refused is not accepted again at once.
+func TestRefusedStartsArePassedOver(t *testing.T) {
+	table := newSQLTable(t)
+	insertRows(t, table, Waiting, "a", "a")
+	s := table.open(t, "d", longLease)
+	accept(t, s, 2, "a")
+	table.exec(t, `CREATE TRIGGER picky BEFORE UPDATE ON jobs FOR EACH ROW
+		IF NEW.id = 2 AND NEW.status = 'running' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF`)
+	w, err := s.Write(t.Context(), Batch{StartRows: []int64{1, 2}})
+	checkEqual(t, "refused", fmt.Sprint(w.FailedRows, err), "map[2:Error 1644 (45000): not this one] <nil>")
+	checkEqual(t, "lost", write(t, s, Batch{RequeueRows: []int64{2}}).LostRows, "map[]")
+	checkEqual(t, "statuses", formatStatuses(t, table, 2), "running waiting")
+	checkEqual(t, "rows", formatIDs(accept(t, s, 2, "a").Rows), "")
+}
+
 // TestRefusedRowsSettleNoOtherLate: a trigger that refuses the end of some rows does not keep the other rows
 // of a dead incarnation from being settled. The refused rows are settled once the trigger is gone.
 func TestRefusedRowsSettleNoOtherLate(t *testing.T) {

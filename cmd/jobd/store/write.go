@@ -117,6 +117,9 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *WriteResult) error {
 	for _, id := range slices.Concat(b.StartRows, b.ReturnRows, b.RequeueRows) {
 		w.FailedRows[id] = err
 	}
+	for _, id := range b.StartRows { // if it is returned now, it would be refused again
+		s.passOverRow(id)
+	}
 	return nil
 }
 
