@@ -348,7 +348,7 @@ func (r *Runner) runInProcess(ctx context.Context, b Batch, to Reporter) error {
 		fault = process.hook(ctx, "beforeEach", handler.BeforeEach, timeout, cpu)
 	}
 	if fault != nil {
-		if fault.code != "" {
+		if fault.code != "" && b.mayBegin(ctx) { // without locks, the guard has killed the process
 			fault.code = codeBeforeFailed
 			o := fault.outcome()
 			o.Stderr = process.errors()

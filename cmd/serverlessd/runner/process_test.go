@@ -255,6 +255,20 @@ func TestBatchEndsEarly(t *testing.T) {
 	}
 }
 
+// TestLocksLostInHook: jobs whose batch may not begin any more do not fail because of a hook: without
+// locks, the guard kills its process.
+func TestLocksLostInHook(t *testing.T) {
+	for _, source := range []job.Source{{Before: "kill -9 $$"}, {BeforeEach: "kill -9 $$"}} {
+		source.Lang, source.Body = job.Shell, "true"
+		b := batch(handler(source), "a", "b")
+		askCount := 0
+		b.MustEnd = func() bool { askCount++; return askCount > 1 }
+		if got := run(t, newRunner(t, nil), b); len(got) != 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 // TestInputOfJobs: a process that a job has started cannot read the next job's payload from its
 // standard input.
 func TestInputOfJobs(t *testing.T) {
