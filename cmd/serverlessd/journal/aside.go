@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -148,9 +149,7 @@ func (j *Journal) RemoveAsideFile(a *AsideFile) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.stats.AsideFiles--
-	for i := range a.Jobs {
-		delete(j.asideJobs, a.Jobs[i].ID)
-	}
+	maps.DeleteFunc(j.asideJobs, func(_ job.ID, aside *AsideError) bool { return aside.File == a.File }) // those of damaged pieces, too
 	return nil
 }
 
