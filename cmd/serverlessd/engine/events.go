@@ -3,6 +3,8 @@ package engine
 import (
 	"bufio"
 	"fmt"
+	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -24,17 +26,51 @@ type events struct {
 	mu         sync.Mutex // guards the following
 	w          *bufio.Writer
 	buf        []byte
-	file       *lumberjack.Logger
+	file       *lineFile
 	flushTimer *time.Timer // the next flush; nil if nothing waits
 }
 
 // openEvents never fails: a log that cannot be written must not stop jobs.
 func openEvents(path string, log zerolog.Logger) *events {
-	file := &lumberjack.Logger{Filename: path, MaxSize: eventsMB, MaxBackups: eventsFiles}
-	if _, err := file.Write(nil); err != nil { // the first write tries to open the file again
+	file := &lineFile{Logger: lumberjack.Logger{Filename: path, MaxSize: eventsMB, MaxBackups: eventsFiles}, isTorn: isTorn(path)}
+	if _, err := file.Logger.Write(nil); err != nil { // the first write tries to open the file again
 		log.Error().Err(err).Str("file", path).Msg("cannot log the events of jobs yet")
 	}
 	return &events{file: file, w: bufio.NewWriterSize(file, 64<<10)}
+}
+
+// lineFile is a log to which whole lines are written. If a full disk cuts a line short, the next line
+// begins after it.
+type lineFile struct {
+	lumberjack.Logger
+	isTorn bool // the file does not end with a newline
+}
+
+func (f *lineFile) Write(lines []byte) (int, error) {
+	if f.isTorn {
+		if _, err := f.Logger.Write([]byte("\n")); err != nil {
+			return 0, err
+		}
+	}
+	n, err := f.Logger.Write(lines)
+	f.isTorn = n > 0 && lines[n-1] != '\n'
+	return n, err
+}
+
+// isTorn reports whether a file does not end with a newline, such as after a daemon was killed while
+// the disk was full.
+func isTorn(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var last [1]byte
+	_, err = f.Seek(-1, io.SeekEnd)
+	if err == nil {
+		_, err = f.Read(last[:])
+	}
+	return err == nil && last[0] != '\n'
 }
 
 // Close flushes and closes the log.
@@ -62,6 +98,9 @@ func (e *events) writeEvent(event string, id job.ID, jobtype, fields string, arg
 	b = append(append(b, `","id":"`...), id...)
 	b = append(append(append(b, `","type":"`...), jobtype...), '"')
 	e.buf = append(fmt.Appendf(b, fields, args...), "}\n"...)
+	if len(e.buf) > e.w.Available() { // each write to the file has whole lines
+		_ = e.w.Flush()
+	}
 	_, _ = e.w.Write(e.buf)
 	if e.flushTimer == nil {
 		e.flushTimer = time.AfterFunc(eventsFlushInterval, e.flush)

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,10 +11,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"gloom/bench/throwaway"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
+
+	"github.com/rs/zerolog"
 )
 
 // smallDisk returns a directory on a disk of this many bytes.
@@ -227,5 +232,53 @@ func TestFullDiskOfProcesses(t *testing.T) {
 	waitUntil(t, "all is well", e.Health)
 	if n := noticeCount(); n != 1 {
 		t.Errorf("told %d times:\n%s", n, log.String())
+	}
+}
+
+// TestEventsOnFullDisk: lines that are cut short on a full disk spoil no others, even if the daemon
+// is killed then.
+func TestEventsOnFullDisk(t *testing.T) {
+	dir := smallDisk(t, 1<<20)
+	path, ids := filepath.Join(dir, "events.log"), job.NewIDSource("0d0d0d", time.Now)
+	log := func(e *events, n int) {
+		for range n {
+			e.logAdded(ids.Next(1), "a-x")
+		}
+	}
+	e := openEvents(path, zerolog.Nop())
+	for _, kill := range []bool{false, true} {
+		log(e, 7)
+		e.flush()
+		filler := fillDisk(t, dir)
+		log(e, 2000) // more than the buffer has
+		e.flush()
+		if text, err := os.ReadFile(path); err != nil || bytes.HasSuffix(text, []byte("\n")) {
+			t.Fatal("no line is cut short", err)
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		if kill {
+			_ = e.file.Close()
+			e = openEvents(path, zerolog.Nop())
+		}
+	}
+	log(e, 2000)
+	e.Close()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := 0
+	for line := range bytes.Lines(text) {
+		if !json.Valid(line) {
+			bad++
+			if bytes.Count(line, []byte("time")) > 1 {
+				t.Errorf("%s", line)
+			}
+		}
+	}
+	if bad != 2 {
+		t.Errorf("%d lines were cut short", bad)
 	}
 }
