@@ -124,7 +124,7 @@ func findFindings(snapshot *engine.Snapshot, handlers map[string]*job.Handler, u
 		journal(api.Warning, "set_aside", fmt.Sprintf("%d files are set aside", n), "GET /aside shows why, POST /put-back?all=true tries again.")
 	}
 	if age := time.Duration(snapshot.Journal.Age); age > maxBehind {
-		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", snapshot.Journal.Jobs, age.Round(time.Second)), "A store is away or slow. The jobs run once a store has them.")
+		journal(api.Warning, "behind", fmt.Sprintf("%d jobs are in no store yet, the oldest for %v", snapshot.Journal.Jobs, age.Round(time.Second)), "A store is away or slow, or they are for a store that is not given any more, as the log says at the start. The jobs run once a store has them.")
 	}
 	if n, limit := snapshot.Journal.Bytes, opt.JournalMax; limit > 0 && n*100 >= limit*nearPercent {
 		journal(api.Warning, "limit", fmt.Sprintf("is close to --journal-max: %d %%", 100*n/limit), "Beyond it, new jobs are refused.")
