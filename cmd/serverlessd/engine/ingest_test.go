@@ -264,6 +264,7 @@ func TestPutBackOfChangedFile(t *testing.T) {
 	for name, change := range map[string]func(path string, content []byte) error{
 		"grown":   func(path string, content []byte) error { return os.WriteFile(path, content, 0o600) },
 		"deleted": func(path string, _ []byte) error { return os.Remove(path) },
+		"damaged": func(path string, _ []byte) error { return os.Remove(path) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, isGrown := t.TempDir(), new(atomic.Bool)
@@ -282,10 +283,16 @@ func TestPutBackOfChangedFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name == "grown" {
-				if err := os.Truncate(path, int64(bytes.LastIndex(content, []byte("#:Batch")))); err != nil {
-					t.Fatal(err)
-				}
+			known := ids
+			switch name {
+			case "grown":
+				err = os.Truncate(path, int64(bytes.LastIndex(content, []byte("#:Batch"))))
+			case "damaged":
+				known = ids[:1]
+				err = os.WriteFile(path, bytes.Replace(content, []byte("as many"), []byte("as \x00any"), 1), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 			transit := e.backends[0].transit
 			if err := transit.Acquire(t.Context(), 1); err != nil {
@@ -311,7 +318,7 @@ func TestPutBackOfChangedFile(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			for _, id := range ids {
+			for _, id := range known {
 				if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
 					t.Errorf("%s: %+v, %v", id, rec, err)
 				}

@@ -159,6 +159,9 @@ func (j *Journal) keepDamage(a *AsideFile) error {
 		return nil
 	}
 	f, err := j.opt.Files.Open(a.File)
+	if errors.Is(err, os.ErrNotExist) { // a person may have deleted it meanwhile
+		return nil
+	}
 	if err != nil {
 		return err
 	}
