@@ -100,7 +100,7 @@ type row struct {
 	isTaken     bool      // its run has begun or is being written; nobody else may begin it
 	isGivenBack bool      // given back: no slot may begin it
 	mayStillRun bool      // the connection to the broker was lost while the broker had the row
-	isSetAside  bool      // the database refuses its end
+	isSetAside  bool      // the database refuses its start or its end
 	isLaunching bool      // its process is being started
 	process     *launch.Process
 	isRevoked   bool          // the process was killed because the claim had ended or was about to

@@ -158,11 +158,17 @@ func (b *Bridge) endLostRow(r *row, v writeResult) {
 		text = fmt.Sprintf("job %d was not run: %v", r.ID, v.err)
 	}
 	if v.err != nil && v.err != errStopped {
-		outcome = "returned"
+		outcome, r.isSetAside = "returned", true // if others make it wait meanwhile, it runs only after the requeue
 		b.log.Error().Err(v.err).Int64("id", r.ID).Msg("row's start is refused; it waits again")
-		go func() { // ends with the writer
-			b.writer.write(&change{kind: changeRequeue, id: r.ID}) // an earlier try may have been committed
-			b.withMachine(func() { b.machine.Poll([]string{r.Target}) })
+		requeueDone := b.writer.enqueue(&change{kind: changeRequeue, id: r.ID}) // an earlier try may have been committed
+		defer func() {
+			go func() { // ends with the writer
+				<-requeueDone
+				b.withMachine(func() {
+					b.machine.Done(r.ID)
+					b.machine.Poll([]string{r.Target})
+				})
+			}()
 		}()
 	}
 	b.leaveBroker(r, outcome, manualResult{reason: text})

@@ -803,6 +803,65 @@ func TestRefusedStartsFreeTheirPlaces(t *testing.T) {
 	f.await(store.Done, 2)
 }
 
+// requeueStore is a store that refuses starts and requeues.
+type requeueStore struct {
+	*storetest.Memory
+	refusesStarts, refusesRequeues *atomic.Bool
+	requeues                       *atomic.Int32 // refused
+}
+
+func (s requeueStore) Write(ctx context.Context, b store.Batch) (store.WriteResult, error) {
+	var refused []int64
+	if s.refusesStarts.Load() {
+		refused, b.StartRows = b.StartRows, nil
+	}
+	if s.refusesRequeues.Load() {
+		s.requeues.Add(int32(len(b.RequeueRows)))
+		refused, b.RequeueRows = append(refused, b.RequeueRows...), nil
+	}
+	w, err := s.Memory.Write(ctx, b)
+	for _, id := range refused {
+		w.FailedRows[id] = errors.New("trigger says no")
+	}
+	return w, err
+}
+
+// TestRefusedStartIsRequeuedBeforeNextRun: a row whose start was refused is made waiting again by a person
+// before this daemon could do so. It runs once, and only after the daemon's change.
+func TestRefusedStartIsRequeuedBeforeNextRun(t *testing.T) {
+	t.Parallel()
+	table, cfg := storetest.NewTable(), configFor(t, "a")
+	cfg.Lease = time.Minute
+	dir := writeLauncher(t, &cfg, "echo $id >>{dir}/runs; sleep 0.3")
+	s := requeueStore{table.Open(cfg.Name, cfg.Lease, store.Process{}), new(atomic.Bool), new(atomic.Bool), new(atomic.Int32)}
+	s.refusesStarts.Store(true)
+	s.refusesRequeues.Store(true)
+	f := &fixture{t: t, table: table}
+	f.insert(store.Waiting, "a", 1)
+	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	f.Bridge = b
+	eventually(t, "the start is given up", func() bool { return s.requeues.Load() > 0 })
+	eventually(t, "no place is taken", func() bool { return b.Status().Targets[0].Length == 0 })
+	s.refusesStarts.Store(false)
+	table.SetStatus(1, store.Waiting)
+	b.Poll(nil)
+	eventually(t, "the row is accepted again", func() bool { return f.rowStatus(1) != store.Waiting })
+	time.Sleep(100 * time.Millisecond)
+	if got := f.rowStatus(1); got != store.Accepted {
+		t.Errorf("the row is %s before its earlier start is undone", got)
+	}
+	s.refusesRequeues.Store(false)
+	b.writer.retryRefused()
+	f.await(store.Done, 1)
+	if runs, err := os.ReadFile(filepath.Join(dir, "runs")); string(runs) != "1\n" {
+		t.Errorf("runs: %q, %v", runs, err)
+	}
+}
+
 // TestStopLeavesRefusedEndsInSpool: neither a stop nor a start waits long for rows whose ends the database
 // refuses. Their results are written once the database takes them.
 func TestStopLeavesRefusedEndsInSpool(t *testing.T) {
