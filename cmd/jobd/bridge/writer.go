@@ -97,8 +97,9 @@ const (
 	maxRetryPause  = 2 * time.Second
 
 	// A row that the database has refused minRefusals times, for seven seconds, even with less output, may be
-	// refused for days. It is tried again after refusalPause, and set aside. If maxSetAside rows are set aside, the
-	// fault is not in a few rows; further rows keep their places, so that their targets come to a halt.
+	// refused for days. It is tried again after refusalPause, and set aside. If maxSetAside rows are set aside, or
+	// refused for long, the fault is not in a few rows; further rows keep their places, so that their targets come
+	// to a halt.
 	minRefusals  = 9
 	refusalPause = 30 * time.Second
 	maxSetAside  = 100
@@ -433,7 +434,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			hasRemoved = w.finishChange(c, writeResult{lostReason: lossReason}) || hasRemoved
 		case result.FailedRows[c.id] != nil:
 			w.recordRefusal(c, result.FailedRows[c.id])
-			if c.kind == changeStart && c.failures >= minRefusals { // its job has not begun, so it need not keep its place
+			if w.mayGiveUp(c) {
 				w.finishChange(c, writeResult{err: result.FailedRows[c.id]})
 				continue
 			}
@@ -471,6 +472,15 @@ func (w *writer) recordRefusal(c *change, err error) {
 		w.asideCount++
 		close(c.setAside)
 	}
+}
+
+// mayGiveUp reports whether a refused change is a start that has been refused for long: its job has not begun, so it
+// need not keep its place. While many changes are refused, its row may not wait again, either, and the next row in
+// its place would fare no better.
+func (w *writer) mayGiveUp(c *change) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return c.kind == changeStart && c.failures >= minRefusals && len(w.refusedChanges) <= maxSetAside // it is one of them
 }
 
 // forget removes a change that has its result from the writer's records. w.mu is held.

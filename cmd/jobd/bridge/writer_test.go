@@ -942,3 +942,32 @@ func TestFewRefusedEndsAreSetAside(t *testing.T) {
 		t.Errorf("%d rows are refused, among them %d: %v", rows, id, err)
 	}
 }
+
+// TestFewRefusedStartsAreGivenUp: if the database refuses so many changes that rows whose starts are given up do
+// not wait again, either, starts keep their places, so that this daemon does not accept ever more rows.
+func TestFewRefusedStartsAreGivenUp(t *testing.T) {
+	w := newWriter(&scriptedStore{write: func(b store.Batch) (store.WriteResult, error) {
+		return store.WriteResult{FailedRows: map[int64]error{b.StartRows[0]: errors.New("no")}}, nil
+	}}, nil, newMetrics(), zerolog.Nop(), func(error) {})
+	var requeues []*change
+	for id := range int64(maxSetAside) {
+		c := &change{kind: changeRequeue, id: id}
+		w.enqueue(c)
+		for range minRefusals {
+			w.recordRefusal(c, errors.New("no"))
+		}
+		requeues = append(requeues, c)
+	}
+	start := &change{kind: changeStart, id: maxSetAside}
+	w.enqueue(start)
+	for range minRefusals {
+		w.transact(t.Context(), []*change{start})
+	}
+	if len(start.done) > 0 {
+		t.Fatal("a start is given up although many changes are refused")
+	}
+	w.finishChange(requeues[0], writeResult{})
+	if w.transact(t.Context(), []*change{start}); len(start.done) == 0 {
+		t.Error("the start is not given up")
+	}
+}
