@@ -161,6 +161,11 @@ func (m *machine) dropSilent() {
 
 // register adds a worker. It sets the worker's ID and Since, and its Names if it has none.
 func (m *machine) register(registration job.Worker, reply func(*job.Worker, error)) {
+	w := &worker{Worker: registration, lastSeen: m.now, runs: make(map[*record]struct{})}
+	if len(w.Names) == 0 {
+		w.Names = []string{"*"}
+	}
+	replaced := m.predecessors(w)
 	if len(m.workers) >= m.MaxWorkers && m.awayErr == nil {
 		m.dropSilent()
 	}
@@ -175,11 +180,7 @@ func (m *machine) register(registration job.Worker, reply func(*job.Worker, erro
 		reply(nil, overloaded("%d workers are registered, and no more are allowed (max-workers)", len(m.workers)))
 		return
 	}
-	registration.ID, registration.Since = m.newID(), m.wallTime
-	w := &worker{Worker: registration, lastSeen: m.now, runs: make(map[*record]struct{})}
-	if len(w.Names) == 0 {
-		w.Names = []string{"*"}
-	}
+	w.ID, w.Since = m.newID(), m.wallTime
 	m.workers[w.ID] = w // counts towards MaxWorkers from now on
 	stored := w.Worker
 	m.runAfterStep(func() {
@@ -191,7 +192,12 @@ func (m *machine) register(registration job.Worker, reply func(*job.Worker, erro
 			}
 			m.env.run(func() {
 				w.lastSeen = m.now
-				m.removePredecessors(w)
+				for _, old := range replaced {
+					if !old.Leaving && !old.removed {
+						old.Replaced = true
+						m.removeWorker(old)
+					}
+				}
 				m.updateServing(w)
 			})
 			reply(&stored, nil)
@@ -199,11 +205,12 @@ func (m *machine) register(registration job.Worker, reply func(*job.Worker, erro
 	})
 }
 
-// removePredecessors unregisters the workers that w replaces: its process was started again, or had no
-// reply when it registered. Jobs that are pushed to their URL would reach w, which cannot report them.
-func (m *machine) removePredecessors(w *worker) {
+// predecessors returns the workers that w, which now registers, replaces: its process was started again,
+// or had no reply when it registered. Jobs that are pushed to their URL would reach w, which cannot
+// report them.
+func (m *machine) predecessors(w *worker) (list []*worker) {
 	if w.Pulls() {
-		return
+		return nil
 	}
 	served := make(map[string]bool, len(w.Names))
 	for _, n := range w.Names {
@@ -211,11 +218,11 @@ func (m *machine) removePredecessors(w *worker) {
 	}
 	for _, old := range m.workersByAge() {
 		sharesName := served["*"] || slices.ContainsFunc(old.Names, func(n string) bool { return n == "*" || served[n] })
-		if old != w && old.URL == w.URL && old.IsOwnedBy(w.Owner) && sharesName && !old.Leaving && !old.removed {
-			old.Replaced = true
-			m.removeWorker(old)
+		if old.URL == w.URL && old.IsOwnedBy(w.Owner) && sharesName && !old.Leaving && !old.removed {
+			list = append(list, old)
 		}
 	}
+	return list
 }
 
 // findWorker returns the worker that sent a request; the request counts as a sign of life. A worker

@@ -303,6 +303,32 @@ func TestRestartedWorker(t *testing.T) {
 	}
 }
 
+// TestRegistrationIsRepeated: a worker that had no reply in time registers again before its first
+// registration is stored. The second one counts.
+func TestRegistrationIsRepeated(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.workersMayGetJobs = true
+	m.env.store = heldWorkerStore{w.store}
+	var last *job.Worker
+	for range 3 {
+		w.step(m, func() {
+			m.register(job.Worker{Name: "w", MaxJobs: 1, URL: "http://there"}, func(r *job.Worker, err error) { last = r })
+		})
+	}
+	w.store.flush()
+	if k := m.workers[last.ID]; len(m.workers) != 1 || k == nil || !k.mayTake(m) {
+		t.Errorf("of three registrations there are %d; the last one: %+v", len(m.workers), k)
+	}
+}
+
+// heldWorkerStore is a store that answers a change of a worker only when it is flushed.
+type heldWorkerStore struct{ *slowStore }
+
+func (s heldWorkerStore) PutWorker(id job.ID, w *job.Worker, done func(error)) {
+	s.pending = append(s.pending, func() { s.Memory.PutWorker(id, w, done) })
+}
+
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out forever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
