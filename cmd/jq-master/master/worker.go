@@ -229,10 +229,13 @@ func (m *machine) predecessors(w *worker) (list []*worker) {
 // that is leaving is returned only if leaving is set.
 func (m *machine) findWorker(from job.Caller, leaving bool) (*worker, error) {
 	w := m.workers[from.ID]
-	if w == nil || w.removed || w.Leaving && !leaving || !w.IsOwnedBy(from.Owner) {
+	known := w != nil && !w.removed && w.IsOwnedBy(from.Owner)
+	if known {
+		w.lastSeen = m.now // also if it is leaving: its runs go on
+	}
+	if !known || w.Leaving && !leaving {
 		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v with this token: it has unregistered, was lost, or registered with another token; it can register again", from.ID)
 	}
-	w.lastSeen = m.now
 	return w, nil
 }
 

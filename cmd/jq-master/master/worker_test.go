@@ -329,6 +329,35 @@ func (s heldWorkerStore) PutWorker(id job.ID, w *job.Worker, done func(error)) {
 	s.pending = append(s.pending, func() { s.Memory.PutWorker(id, w, done) })
 }
 
+// TestReplacedWorkerLives: a process that hands its port over to another one finishes its jobs. Its
+// heartbeats are refused, but show that it lives.
+func TestReplacedWorkerLives(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	register := func() (k *worker) {
+		g := job.Worker{Name: "w", MaxJobs: 1, URL: "http://there", Heartbeat: true}
+		w.step(m, func() { m.register(g, func(r *job.Worker, err error) { k = m.workers[r.ID] }) })
+		w.store.flush()
+		return k
+	}
+	first := register()
+	m.env.push, m.workersMayGetJobs = &pushRecorder{}, true
+	r := w.addWaiting(3600)
+	w.step(m, func() { m.start(r, first, nil) })
+	w.store.flush()
+	register()
+	for range 2 * missedHeartbeats {
+		w.pass(m.Heartbeat)
+		if _, err := m.findWorker(job.Caller{ID: first.ID}, false); err == nil {
+			t.Fatal("its heartbeat is accepted")
+		}
+	}
+	w.store.flush()
+	if r.State != job.Running {
+		t.Errorf("the job is %v", r.State)
+	}
+}
+
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out forever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
