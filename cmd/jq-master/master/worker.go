@@ -166,7 +166,8 @@ func (m *machine) register(registration job.Worker, reply func(*job.Worker, erro
 		w.Names = []string{"*"}
 	}
 	replaced := m.predecessors(w)
-	if len(m.workers) >= m.MaxWorkers && m.awayErr == nil {
+	room := m.MaxWorkers + min(len(replaced), 1) // w gets the place of one
+	if len(m.workers) >= room && m.awayErr == nil {
 		m.dropSilent()
 	}
 	switch {
@@ -176,7 +177,7 @@ func (m *machine) register(registration job.Worker, reply func(*job.Worker, erro
 	case m.awayErr != nil:
 		reply(nil, m.storeAway())
 		return
-	case len(m.workers) >= m.MaxWorkers:
+	case len(m.workers) >= room:
 		reply(nil, overloaded("%d workers are registered, and no more are allowed (max-workers)", len(m.workers)))
 		return
 	}

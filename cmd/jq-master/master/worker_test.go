@@ -358,6 +358,29 @@ func TestReplacedWorkerLives(t *testing.T) {
 	}
 }
 
+// TestRestartedWorkerNeedsNoRoom: a worker may register again although there are as many workers as
+// are allowed.
+func TestRestartedWorkerNeedsNoRoom(t *testing.T) {
+	w := newSimulation(t, 1)
+	m := w.machine
+	m.MaxWorkers = 1
+	register := func(url string) (refusal error) {
+		w.step(m, func() {
+			m.register(job.Worker{Name: "w", MaxJobs: 1, URL: url}, func(_ *job.Worker, err error) { refusal = err })
+		})
+		w.store.flush()
+		return refusal
+	}
+	for _, url := range []string{"http://there", "http://there"} {
+		if err := register(url); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	if err := register("http://elsewhere"); codeOf(err) != job.Overloaded || len(m.workers) != 1 {
+		t.Errorf("another worker: %v; there are %d", err, len(m.workers))
+	}
+}
+
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out forever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
