@@ -380,6 +380,9 @@ func (m *machine) checkPeriodic() {
 			m.endLostRuns(w)
 			continue
 		}
+		if m.awayErr == nil {
+			m.dismiss(w) // if the last master ended before it did this
+		}
 		dropExpired(w.excludedUntil, m.now)
 		dropExpired(w.cancelUntil, m.now)
 		if w.pausedUntil != 0 && m.now >= w.pausedUntil {

@@ -381,6 +381,21 @@ func TestRestartedWorkerNeedsNoRoom(t *testing.T) {
 	}
 }
 
+// TestStoredLeavingWorker: a worker that was leaving is forgotten, also if the last master ended after its
+// last run and before it was forgotten.
+func TestStoredLeavingWorker(t *testing.T) {
+	w := newSimulation(t, 1)
+	g := &job.Worker{ID: w.machine.newID(), Name: "w", MaxJobs: 1, Names: []string{"*"}, Leaving: true}
+	w.store.PutWorker(g.ID, g, func(error) {})
+	for _, want := range []int{1, 0} {
+		if w.start(); len(w.machine.workers) != want {
+			t.Errorf("there are %d workers, not %d", len(w.machine.workers), want)
+		}
+		w.step(w.machine, w.machine.checkPeriodic)
+		w.store.flush()
+	}
+}
+
 // TestSilentWorkers: workers that have gone without unregistering do not keep others out forever.
 func TestSilentWorkers(t *testing.T) {
 	w := newSimulation(t, 1)
