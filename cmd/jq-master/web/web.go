@@ -485,7 +485,7 @@ const (
 	// A client must read enough of a large reply within minReadTime that the system takes readStep bytes
 	// more, and all of it within maxReadTime: others wait for the room that the reply takes. The system
 	// takes no more until a third of its buffer is free: on this host, that can be a megabyte.
-	minReadTime = 10 * time.Second
+	minReadTime = 30 * time.Second
 	maxReadTime = 2 * time.Minute
 )
 
