@@ -314,6 +314,7 @@ func TestGroupRulesHoldJobsBack(t *testing.T) {
 		w.wantJob(first)
 		w.wantJob(second)
 		w.close()
+		b.waitState(t, second, "queued") // if the broker met the next worker first, lost jobs would wait for 100 ms
 		w = b.workerWithRoom(t, typ)
 		w.wantJob(first)
 		w.wantJob(second)
