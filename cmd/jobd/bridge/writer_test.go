@@ -23,6 +23,7 @@ import (
 	"gloom/cmd/internal/testing/storetest"
 	"gloom/cmd/jobd/store"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -741,7 +742,8 @@ func TestRefusedEndsFreeTheirPlaces(t *testing.T) {
 	s.refuses.Store(true)
 	f := &fixture{t: t, table: table}
 	f.insert(store.Waiting, "a", 1, 2, 3, 4)
-	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
+	reg := prometheus.NewRegistry()
+	b, err := open(t.Context(), cfg, zerolog.Nop(), reg, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -754,6 +756,9 @@ func TestRefusedEndsFreeTheirPlaces(t *testing.T) {
 	eventually(t, "no place is taken", func() bool { return b.Status().Targets[0].Length == 0 })
 	if got, want := b.Overview().Refused, "the database refuses changes of 2 rows, among them row 1: trigger says no"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	if n := gatherMetrics(t, reg)["jobd_writes_refused{}"]; n != 2 {
+		t.Errorf("jobd_writes_refused is %v", n)
 	}
 	table.SetStatus(1, store.Waiting)
 	b.Poll(nil)
